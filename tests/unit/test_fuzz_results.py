@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 from helpers import main
 
+from beirgrid import load_scores
 from beirgrid.__main__ import command
 from beirgrid.core import files, paths, provenance
+from beirgrid.core.errors import DataError
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t1\nq2\td3\t1\n"
 RUN = "q1 Q0 d1 1 3 t\nq1 Q0 d2 2 2 t\nq2 Q0 d3 1 1 t\n"
@@ -304,6 +306,58 @@ def test_an_export_of_other_numbers_than_were_computed_is_refused(here, call, ki
     assert status == 1
     assert message in err.splitlines()[-1]
     assert not Path("out").exists()
+
+
+def edit_queries() -> None:
+    path = Path("results/datasets/scifact/queries.parquet")
+    pd.read_parquet(path).assign(text="other words").to_parquet(path)
+
+
+def _keep_a_copy() -> None:
+    """Keep the scores of a system under another name, as before a new run."""
+    shutil.copytree("results/metrics/first", "results/metrics/first-old")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_keep_a_copy, "first-old/mine.json has the scores of first on mine: it was copied or renamed. Move it out of"),
+        (lambda: shutil.copy(SCORES, "results/metrics/first/scifact (1).json"), "has the scores of first on scifact"),
+        (lambda: _exchange(MEANS, PER_QUERY), "has the scores of second on scifact"),
+        (lambda: put(SCORES, 0.99, "scores", "means", "ndcg@10"), "have different means of ndcg@10"),
+        (
+            lambda: _exchange("results/runs/{}/mine.run.gz", "results/runs/{}/mine.json"),
+            "results/runs/first/mine.run.gz is another one than results/metrics/first/mine.json was made from",
+        ),
+    ],
+)
+def test_scores_that_were_copied_changed_or_overtaken_are_not_loaded(here, damage, message):
+    shutil.rmtree("results/grids")  # so that all scores of the folder count
+    assert len(load_scores("results")) == 8
+    damage()
+    with pytest.raises(DataError) as refused:
+        load_scores("results")
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "damage", "status", "message"),
+    [
+        (["compare", ":first", ":second"], lambda: Path(GRID).write_text('{"grid'), 1, "the grid g is left out: "),
+        (
+            ["compare", ":first", ":second"],
+            lambda: _exchange("results/runs/{}/mine.run.gz", "results/runs/{}/mine.json"),
+            2,
+            "results/runs/first/mine.run.gz is another one than",
+        ),
+        (["show", "first", "scifact", "q0"], edit_qrels, 1, "results/datasets/scifact/qrels.tsv is damaged"),
+        (["show", "first", "scifact"], edit_queries, 1, "scifact/queries.parquet is damaged"),
+    ],
+)
+def test_commands_name_what_was_changed_behind_scores(here, call, words, damage, status, message):
+    damage()
+    ended, _, err = call(*words)
+    assert (ended, message in err) == (status, True)
 
 
 def _exchange(*patterns: str) -> None:

@@ -208,6 +208,14 @@ def test_a_value_that_the_opener_does_not_take_is_refused_by_its_name(site, caps
     assert message in capsys.readouterr().err
 
 
+def test_a_run_under_another_name_is_not_answered_for(site, capsys):
+    shutil.copytree(_record("tiny").parent, _record("kept").parent)
+    assert main(["search", "kept", "small", "text"]) == 1
+    shown = capsys.readouterr()
+    assert f"'kept' cannot be searched: {_record('kept')} is the record of 'tiny', not of 'kept'" in shown.err
+    assert shown.out == ""
+
+
 # Code of a checkpoint ------------------------------------------------------------------------------------------------
 
 

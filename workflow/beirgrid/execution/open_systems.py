@@ -76,6 +76,7 @@ class _Opening(NamedTuple):
     def open(self, path: str | Path) -> Any:
         """Open the system of a run, or the reranker of a manifest of pair scores."""
         place = str(path).removesuffix(".run.gz").removesuffix(".json") + ".json"
+        name = Path(place).parent.name
         record = provenance.read_record(place)
         lineage.check({"record": Path(place)})
         try:
@@ -84,7 +85,10 @@ class _Opening(NamedTuple):
             taken = list(inspect.signature(opener).parameters)[1:] if opener else []
             if refusal := self._refusal(made, taken):
                 raise NotSearchable(f"{refusal} ({place})")
-            arguments = job.arguments(job.stage_function(made["stage"]), job.options(made))
+            values = job.options(made)
+            if values.get("system", name) != name:
+                raise NotSearchable(f"{place} is the record of {values['system']!r}, not of {name!r}")
+            arguments = job.arguments(job.stage_function(made["stage"]), values)
             if "compute" in taken:
                 arguments["compute"] = dataclasses.replace(arguments["compute"], device=self.device)
         except NotSearchable:

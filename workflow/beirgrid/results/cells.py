@@ -200,7 +200,7 @@ class _Look:
 
     def _numbers(self, cell: Cell) -> pd.DataFrame:
         """Read the values per query of a cell, after checking them against its scores and the qrels."""
-        _, table = read_cell(cell, self.grid.metrics)
+        _, table = read_cell(cell, self.grid.metrics, self.ancestry)
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from ..core import files, provenance
+from ..core import files, lineage, provenance
 from ..core.errors import DataError, quoted
 from ..measures import USUAL
 from . import results_folder
@@ -71,21 +71,29 @@ def read_per_query(path: str | Path, metrics: Sequence[str]) -> pd.DataFrame:
     raise DataError(f"{path} has {flaw}. {files.REMEDY}")
 
 
-def read_cell(cell: Cell | Result, metrics: Sequence[str] = ()) -> tuple[Scores, pd.DataFrame]:
+def read_cell(
+    cell: Cell | Result, metrics: Sequence[str] = (), ancestry: lineage.Ancestry | None = None
+) -> tuple[Scores, pd.DataFrame]:
     """Read the scores of a cell and its values per query, and check that they match.
 
     Args:
         metrics: metrics to read; by default, those with a mean.
+        ancestry: what is known of artifacts already.
 
     Raises:
-        DataError: a file is damaged, or belongs to another run, dataset or grid.
+        DataError: a file is damaged, or belongs to another run, dataset or grid, or something behind the scores was
+            made again since.
     """
     path, per_query = cell.scores, cell.per_query
     scores = read(path)
+    if (scores.system, scores.dataset) != (cell.system, cell.dataset):
+        raise DataError(
+            f"{path} has the scores of {scores.system} on {scores.dataset}: it was copied or renamed. Move it out of "
+            "the results"
+        )
+    lineage.check({"scores": Path(path)}, ancestry=ancestry)
     metrics = metrics or list(scores.means)
     table = read_per_query(provenance.artifact(per_query), metrics)
-    if (scores.system, scores.dataset) != (cell.system, cell.dataset):
-        raise DataError(f"{path} has the scores of {scores.system} on {scores.dataset}. {files.REMEDY}")
     if len(table) != scores.queries:
         raise DataError(f"{per_query} has {len(table)} queries, {path} says {scores.queries}. {files.REMEDY}")
     for metric in metrics:
@@ -117,7 +125,7 @@ def load_scores(grid: str | Path) -> pd.DataFrame:
         columns ``system``, ``dataset``, ``metric``, ``value`` and ``queries``. Means of datasets are not included.
 
     Raises:
-        DataError: a file of scores is damaged, or there is none.
+        DataError: there are no scores, or ``read_cell`` refuses a cell.
 
     Example:
         >>> scores = load_scores("results")  # doctest: +SKIP
@@ -125,12 +133,13 @@ def load_scores(grid: str | Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    paths = [cell.scores for cell in results_folder.find(grid).cells.values() if cell.scores.is_file()]
-    if not paths:
+    cells = [cell for cell in results_folder.find(grid).cells.values() if cell.scores.is_file()]
+    if not cells:
         raise DataError(f"{grid} has no scores: no cell of the grid is finished")
+    ancestry = lineage.Ancestry()
     rows = [
         (scores.system, scores.dataset, metric, value, scores.queries)
-        for scores in map(read, paths)
+        for scores, _ in (read_cell(cell, ancestry=ancestry) for cell in cells)
         for metric, value in scores.means.items()
     ]
     return pd.DataFrame(rows, columns=["system", "dataset", "metric", "value", "queries"])

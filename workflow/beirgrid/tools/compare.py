@@ -194,10 +194,13 @@ def _differences(
 
 def _plans(folder: Path) -> list[GridSummary]:
     """Return the summaries of the grids in a results folder that plan a comparison."""
-    found = results_folder.of_grids(
-        folder, lambda path: summary.read(path) if files.read_json(path).get("compare") else None
-    )
-    return [grid for grid in found.values() if grid]
+
+    def planned(path: Path) -> GridSummary | None:
+        with files.reading(path):
+            plans = files.read_json(path).get("compare")
+        return summary.read(path) if plans else None
+
+    return [grid for grid in results_folder.of_grids(folder, planned).values() if grid]
 
 
 def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.values import SizeOrZero
-from ..core import lineage, paths, provenance
+from ..core import paths, provenance
 from ..core.errors import BeirgridError, column_lines, nearest, show
 from ..measures import metric_key, written
 from ..results import results_folder, scores
@@ -126,7 +126,6 @@ def _scored(results: Results, system: str, dataset: str) -> tuple[Result, pd.Dat
     if cell is None:
         names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
         raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
-    lineage.check({"scores": cell.scores})
     return cell, scores.read_cell(cell)[1]
 
 
@@ -155,7 +154,7 @@ def _queries(dataset: str, values: pd.Series[float], name: str, form: str) -> It
     """Yield queries with a value each, and the beginning of their texts."""
     from ..collections import collection
 
-    texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
+    texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
     rows = [[str(query), f"{value:{form}}", excerpt(texts.get(str(query), ""), 80)] for query, value in values.items()]
     yield from column_lines([["query", name, "text"], *rows], [True, False, True])
 
@@ -182,7 +181,7 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
 
     if not cell.run.is_file():
         raise BeirgridError(f"{cell.run} is missing: run the grid again")
-    text = collection.read_queries(paths.QUERIES.format(dataset=cell.dataset)).get(query, "")
+    text = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=cell.dataset))).get(query, "")
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
     systems = dict.fromkeys([cell.system, *(system for system, dataset in results.cells if dataset == cell.dataset)])
@@ -192,7 +191,7 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
         for system, place in places.items()
         if place.is_file()
     }
-    grades = qrels.read(paths.QRELS.format(dataset=cell.dataset)).get(query, {})
+    grades = qrels.read(provenance.artifact(cell.qrels)).get(query, {})
     relevant = [name for name in sorted(grades, key=lambda name: -grades[name]) if grades[name] > 0]
     rows = [[*(f"rank in {system}" for system in rankings), "grade", "document", "title"]]
     for name, document in documents(cell.dataset, [*rankings[cell.system][:depth], *relevant]).items():
