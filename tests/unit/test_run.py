@@ -22,7 +22,7 @@ from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
-from beirgrid.tools.run import describe, describe_collection, describe_model, find_grid, keep_grid, profile
+from beirgrid.tools.run import configuration, entries_of_collection, entries_of_model, find_grid, keep_grid, profile
 
 
 def written(folder: Path) -> dict:
@@ -83,7 +83,9 @@ def test_a_folder_is_a_dataset_or_a_model(tiny_models, tmp_path, monkeypatch):
     """A collection in BEIR layout, and a checkpoint."""
     folder = pages.folder(tmp_path / "notes")
     monkeypatch.chdir(tmp_path)
-    keep_grid(describe([], ["./notes", "demo"], model=str(tiny_models["dense"]), against=["bm25-flat", "bm25"]), Path())
+    keep_grid(
+        configuration([], ["./notes", "demo"], model=str(tiny_models["dense"]), against=["bm25-flat", "bm25"]), Path()
+    )
     content = written(tmp_path)
     assert content["grid"]["datasets"] == ["notes", "demo"]
     assert content["corpora"] == {"notes": {"source": "local", "path": str(folder)}}
@@ -115,13 +117,13 @@ def test_a_folder_without_judgements_is_no_dataset(tmp_path, monkeypatch, capsys
     assert f"{folder} has no qrels/dev.tsv" in Summary(grid).notice()
     (folder / "qrels").mkdir(exist_ok=True)
     (folder / "qrels/dev.tsv").touch()
-    assert describe_collection("notes")[1]["datasets"]["notes"]["split"] == "dev"
+    assert entries_of_collection("notes")[1]["datasets"]["notes"]["split"] == "dev"
     assert f"{lacking[:-1]}: its scores are those of qrels/dev.tsv\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["dense", "late-interaction", "cross-encoder", "splade"])
 def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
-    _, entries = describe_model(str(tiny_models[family]), "sparse" if family == "splade" else "")
+    _, entries = entries_of_model(str(tiny_models[family]), "sparse" if family == "splade" else "")
     (entry,) = entries["models"].values()
     (system,) = entries["systems"].values()
     assert entry["family"] == {"splade": "sparse"}.get(family, family)
@@ -138,15 +140,15 @@ def test_a_folder_is_compared_as_sentence_transformers_compares_it(tiny_models, 
         (folder / "modules.json").write_text(json.dumps([*modules, last]))
     settings = folder / "config_sentence_transformers.json"
     settings.unlink() if stated is None else settings.write_text(json.dumps(stated))
-    ((entry,), said) = describe_model(str(folder))[1]["models"].values(), capsys.readouterr().err
+    ((entry,), said) = entries_of_model(str(folder))[1]["models"].values(), capsys.readouterr().err
     assert entry["similarity"] == SentenceTransformer(str(folder), device="cpu").similarity_fn_name
     taken = f"{folder} states no similarity: vectors are compared by cosine, as in sentence-transformers and mteb."
     assert (taken in said) == (not stated and not normalises)
 
 
 def test_a_model_of_the_hub_is_pinned_when_it_is_fetched(capsys):
-    assert describe_model("owner/some-model") == ("owner/some-model", {})  # which mteb knows, or nobody
-    name, entries = describe_model("owner/some-model", "dense")
+    assert entries_of_model("owner/some-model") == ("owner/some-model", {})  # which mteb knows, or nobody
+    name, entries = entries_of_model("owner/some-model", "dense")
     assert name == "some-model"
     pinned = {"checkpoint": "owner/some-model", "revision": "resolve"}
     assert entries["models"][name] == {**pinned, "family": "dense", "similarity": "cosine"}
@@ -154,8 +156,8 @@ def test_a_model_of_the_hub_is_pinned_when_it_is_fetched(capsys):
 
 
 def test_a_registered_system_needs_no_entry_and_a_registered_name_is_not_taken():
-    assert describe_model("minilm") == ("minilm", {})
-    assert describe_model("sentence-transformers/minilm", "dense")[0] == "my-minilm"
+    assert entries_of_model("minilm") == ("minilm", {})
+    assert entries_of_model("sentence-transformers/minilm", "dense")[0] == "my-minilm"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_model_that_cannot_be_one_is_refused(model, content, said, tmp_path, m
     if content:
         (tmp_path / "folder/config.json").write_text(content)
     with pytest.raises((ConfigError, DataError), match=said):
-        describe_model(model)
+        entries_of_model(model)
 
 
 @pytest.mark.parametrize(

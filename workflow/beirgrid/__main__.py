@@ -148,12 +148,12 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
             return 128 + signal.SIGPIPE  # the shell's status for a command that this signal killed
-        message = _explain(error)
+        message = _explanation(error)
     except MemoryError:
         message = "out of memory; give the job more (mem_mb), or make encode.shard or encode.batch_tokens smaller"
     except Exception as error:
         if os.strerror(errno.ENOSPC) in str(error):  # faiss and safetensors wrap the OSError
-            message = _explain(OSError(errno.ENOSPC, str(error)))
+            message = _explanation(OSError(errno.ENOSPC, str(error)))
         elif "out of memory" in str(error):  # raised by torch for a GPU
             message = f"out of memory on the GPU; make encode.batch_tokens.cuda smaller ({error})"
         else:
@@ -171,7 +171,7 @@ def _reader_has_left() -> bool:
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
-def _explain(error: OSError) -> str:
+def _explanation(error: OSError) -> str:
     name = error.filename2 or error.filename  # a rename has the temporary name in `filename`
     where = f" ({name})" if name else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

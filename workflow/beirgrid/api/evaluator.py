@@ -22,7 +22,7 @@ from ..graph.stage import jobs_behind
 from ..measures import parse_metric, per_query
 from ..runs import runs
 from ..runs.restrictions import Restrictions
-from ..tools.run import describe, is_own_collection
+from ..tools.run import configuration, is_own_collection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ def _fetch(dataset: str, directory: Path) -> str:
     is_here = (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file()
     if is_here and not is_own_collection(dataset) and dataset not in merged().datasets:
         return dataset  # of the configuration of a grid that ran there
-    content = describe(["bm25"], [dataset])
+    content = configuration(["bm25"], [dataset])
     name: str = content["grid"]["datasets"][0]
     grid = Grid(merged(more=content))
     if parts := grid.config.datasets[name].mean_of:

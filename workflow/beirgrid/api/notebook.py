@@ -13,7 +13,7 @@ from ..core.checkout import is_file
 from ..core.errors import BeirgridError
 from ..measures import STANDARD, metric_key
 from ..results.scores import load_scores
-from ..tools.run import Snakemake, describe, keep_grid
+from ..tools.run import Snakemake, configuration, keep_grid
 
 
 def grid(
@@ -45,7 +45,7 @@ def grid(
     Example:
         >>> beirgrid.grid(systems=["bm25", "minilm"], datasets=["scifact"])  # doctest: +SKIP
     """
-    return _run(describe(systems, datasets, metrics, name), directory, profile, options)
+    return _run(configuration(systems, datasets, metrics, name), directory, profile, options)
 
 
 def evaluate(
@@ -83,9 +83,9 @@ def evaluate(
     path = Path(model_or_run).expanduser()
     if is_file(path):
         system = path.name.partition(".")[0]
-        content = describe([system], [dataset], metrics) | {"systems": {system: {"run": str(path.resolve())}}}
+        content = configuration([system], [dataset], metrics) | {"systems": {system: {"run": str(path.resolve())}}}
     else:
-        content = describe([], [dataset], metrics, model=str(model_or_run), family=family)
+        content = configuration([], [dataset], metrics, model=str(model_or_run), family=family)
     return _run(content, directory, **how)
 
 

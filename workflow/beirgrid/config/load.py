@@ -17,7 +17,7 @@ from ..core.errors import ConfigError, printable, quoted
 from ..measures import MAIN
 from . import checks, entries, names, seeds
 from .entries import Config
-from .values import explain
+from .values import mistakes
 
 # The keys of all entries.
 _KEYS = {key for kind in vars(entries).values() for key in getattr(kind, "model_fields", ())}
@@ -75,7 +75,7 @@ def load(raw: Mapping[str, Any]) -> Config:
         raw = names.expand(raw)
         config = Config.model_validate(raw, context=raw)
     except ValidationError as error:
-        raise _refusal(explain(error, "", raw, _KEYS)) from None
+        raise _refusal(mistakes(error, "", raw, _KEYS)) from None
     refuse(checks.entry_problems(config))
     config = config.model_copy(update={"metrics": _metrics(config)})
     refuse([*seeds.problems(config), *checks.grid_problems(config)])

@@ -146,7 +146,7 @@ class Entry(BaseModel):
 _WITHOUT_VALUE = ("extra_forbidden", "value_error", "missing")
 
 
-def explain(error: ValidationError, where: str, value: Any, known: Collection[str] = ()) -> Iterator[str]:
+def mistakes(error: ValidationError, where: str, value: Any, known: Collection[str] = ()) -> Iterator[str]:
     """Yield one line per mistake: the key and pydantic's sentence, with a short value.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from ..config.models import CrossEncoder, DenseModel, Model, ModelEntry
-from ..config.values import explain
+from ..config.values import mistakes
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
@@ -74,7 +74,7 @@ def open_encoder(
     try:
         model = TypeAdapter(Model).validate_json(json.dumps(dict(entry))) if isinstance(entry, Mapping) else entry
     except ValidationError as error:
-        raise ConfigError(f"the entry is not valid: {'; '.join(explain(error, '', entry))}") from None
+        raise ConfigError(f"the entry is not valid: {'; '.join(mistakes(error, '', entry))}") from None
     if model.family not in RETRIEVERS:
         raise ConfigError(f"models of the family {model.family} encode no texts (known: {', '.join(RETRIEVERS)})")
     encoder: Encoder[Any] = open_model(folder, model, runtime, answers)

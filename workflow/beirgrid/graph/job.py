@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.values import explain
+from ..config.values import mistakes
 from ..core import files, lineage, provenance
 from ..core.checkout import portable
 from ..core.errors import BeirgridError, ConfigError, nearest
@@ -172,5 +172,5 @@ def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[s
     try:
         validated: dict[str, Any] = TypeAdapter(cast(Any, keep)).validate_json(json.dumps(nested))
     except ValidationError as error:
-        raise ConfigError("; ".join(explain(error, "", nested))) from None
+        raise ConfigError("; ".join(mistakes(error, "", nested))) from None
     return validated

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..config.models import TaskModel
-from ..config.values import explain
+from ..config.values import mistakes
 from ..core import files
 from ..core.errors import DataError, quoted
 
@@ -60,7 +60,7 @@ def read(path: Path, kind: Any = _Settings) -> Any:
     try:
         return adapter.dump_python(adapter.validate_json(json.dumps(content)), exclude_unset=True)
     except ValidationError as error:
-        raise DataError(f"{path} is damaged ({next(explain(error, '', content))}). {files.REMEDY}") from None
+        raise DataError(f"{path} is damaged ({next(mistakes(error, '', content))}). {files.REMEDY}") from None
 
 
 def prompts(folder: Path, entry: TaskModel) -> dict[str, str]:

@@ -29,7 +29,7 @@ from ..collections import collection
 from ..collections.collection import Document
 from ..config.load import read_yaml
 from ..config.models import Endpoint, QueryGenerator
-from ..config.values import explain
+from ..config.values import mistakes
 from ..core import files
 from ..core.compute import Compute
 from ..core.errors import BeirgridError, ConfigError
@@ -127,7 +127,7 @@ def read_endpoint(path: Path) -> Endpoint:
     try:
         return Endpoint.model_validate(content["endpoint"], context=content)
     except ValidationError as error:
-        raise ConfigError("\n".join(explain(error, f"{path}: endpoint", content["endpoint"]))) from None
+        raise ConfigError("\n".join(mistakes(error, f"{path}: endpoint", content["endpoint"]))) from None
 
 
 # Queries --------------------------------------------------------------------------------------------------------------

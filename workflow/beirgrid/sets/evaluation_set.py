@@ -83,6 +83,10 @@ class Description(BaseModel):
     made_with: str = f"beirgrid {__version__}"
 
 
+def _by_pair(judged: Mapping[str, Mapping[str, int]]) -> dict[Pair, int]:
+    return {(query, document): grade for query, grades in judged.items() for document, grade in grades.items()}
+
+
 class EvaluationSet:
     """The folder of an evaluation set."""
 
@@ -124,9 +128,7 @@ class EvaluationSet:
         """Take the qrels of a dataset as version 0, and their grades as those of the set."""
         grades = sorted({grade for of_query in judged.values() for grade in of_query.values() if grade > 0})
         how = {grade: f"relevant, grade {grade} of {grades[-1]}" if len(grades) > 1 else "relevant" for grade in grades}
-        pairs = {
-            (query, document): grade for query, judgements in judged.items() for document, grade in judgements.items()
-        }
+        pairs = _by_pair(judged)
         with self.edit() as description:
             description.dataset = dataset
             description.corpus = corpus
@@ -136,9 +138,7 @@ class EvaluationSet:
     def adopted(self) -> dict[Pair, int]:
         """Return the grades of version 0, if the set fills the holes of a dataset."""
         judged = self.qrels(0) if self.description.dataset else {}
-        return {
-            (query, document): grade for query, judgements in judged.items() for document, grade in judgements.items()
-        }
+        return _by_pair(judged)
 
     @contextmanager
     def edit(self) -> Iterator[Description]:

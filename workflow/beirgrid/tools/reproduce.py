@@ -17,7 +17,7 @@ from ..graph.summaries import PUBLISHED
 from ..measures import metric_key, written
 from ..results import published
 from ..results.answers import read_answers
-from .run import Snakemake, describe, describe_model, keep_grid
+from .run import Snakemake, configuration, entries_of_model, keep_grid
 
 # Verdicts that are not deviations.
 _AGREES = ("reproduced", "close", published.OTHER_PROTOCOL)
@@ -37,9 +37,9 @@ def reproduce(
     Raises:
         BeirgridError: nothing is published of the model on the benchmark.
     """
-    system, entries = describe_model(model)
+    system, entries = entries_of_model(model)
     rows = _datasets(system, benchmark, metric, entries)
-    content = entries | describe([system], rows, [metric])
+    content = entries | configuration([system], rows, [metric])
     name = content["grid"]["name"] = f"reproduce-{content['grid']['name']}"
     path = keep_grid(content, how.directory)
     status = how.run([path])

@@ -118,7 +118,7 @@ def run(
     if bool(described) == bool(configfiles):
         raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems or --model with --datasets")
     if described:
-        content = describe(systems, datasets or ("scifact",), metrics, name, model, family, against)
+        content = configuration(systems, datasets or ("scifact",), metrics, name, model, family, against)
         configfiles = [keep_grid(content, how.directory)]
     if device:  # the last --config is Snakemake's only one
         at = words.index("--config") + 1 if "--config" in words else len(words)
@@ -177,7 +177,7 @@ def as_yaml(content: dict[str, Any]) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
 
 
-def describe(
+def configuration(
     systems: Sequence[str],
     datasets: Sequence[str],
     metrics: Sequence[str] = (),
@@ -192,12 +192,12 @@ def describe(
     """
     content, columns, rows = dict[str, Any](), list(systems), list[str]()
     if model:
-        system, content = describe_model(model, family)
+        system, content = entries_of_model(model, family)
         columns = [*dict.fromkeys([*against, *systems]), system]
     for row in datasets:
         _refuse_missing(row)
         if is_own_collection(row):
-            row, entries = describe_collection(row)
+            row, entries = entries_of_collection(row)
             content |= {key: {**content.get(key, {}), **added} for key, added in entries.items()}
         rows.append(row)
     grid: dict[str, Any] = {"name": name or _grid_name(columns, rows), "systems": columns, "datasets": rows}
@@ -218,7 +218,7 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
 
 
-def describe_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
+def entries_of_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]:
     """Return the system of a model, and the entries that it needs beside those of the registry.
 
     Args:
@@ -264,7 +264,7 @@ def is_own_collection(row: str) -> bool:
     return is_folder(Path(row).expanduser()) and ("/" in row or row not in merged().datasets)
 
 
-def describe_collection(folder: str) -> tuple[str, dict[str, Any]]:
+def entries_of_collection(folder: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the entries of the dataset in a folder in BEIR layout.
 
     Raises:
