@@ -8,7 +8,7 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers import made_once, main
+from helpers import main
 from safetensors.torch import load_file, save_file
 from small import collection
 
@@ -28,8 +28,6 @@ from beirgrid.graph import artifacts, job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.graph.stage import Job, Output, Stage, jobs_behind, output, stages
-
-pytestmark = pytest.mark.slow
 
 # Two corpora of as many documents with the same ids, in shards of the same size, and datasets over each.
 CORPORA = ("one", "two")
@@ -101,8 +99,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
         "index_command": "python data/program.py {corpus} {index}",
     },
 }
-# What each later version of the site fetched anew.
-VERSIONS = {"": (), "retrained": ("fetch_model",), "recrawled": ("fetch_corpus", "fetch_dataset")}
+# Versions of the site. What each later one fetched anew.
+VERSIONS = {"site": (), "retrained": ("fetch_model",), "recrawled": ("fetch_corpus", "fetch_dataset")}
 
 
 def _grid() -> Grid:
@@ -166,29 +164,18 @@ def _jobs(grid: Grid) -> list[Job]:
     )
 
 
-def _make(folder: Path, tiny_models: dict[str, Path]) -> None:
-    """Make the site and its later versions, each in a folder. Temporary files stay."""
+def _write_sources(folder: Path, tiny_models: dict[str, Path]) -> None:
+    """Write models and collections of the site and of its later versions, each in a folder."""
     for version, anew in VERSIONS.items():
-        place = folder / (version or "site")
-        if version:
-            _linked(folder / "site", place)
-        place.mkdir(exist_ok=True)
-        with contextlib.chdir(place):
-            if not version:
-                for name in FAMILIES:
-                    for number in (1, 2):
-                        shutil.copytree(tiny_models[name], f"models/{name}{number}")
-                    _disturb(Path(f"models/{name}2"), 2)
-            if version != "retrained":
-                shutil.rmtree("data", ignore_errors=True)
-                _write_collections(10 if version else 0)
-            if version == "retrained":
-                for seed, model in enumerate(MODELS):
+        (folder / version).mkdir()
+        with contextlib.chdir(folder / version):
+            _write_collections(10 if "fetch_corpus" in anew else 0)
+            for seed, model in enumerate(MODELS):
+                shutil.copytree(tiny_models[model[:-1]], f"models/{model}")
+                if model.endswith("2"):
+                    _disturb(Path("models", model), 2)
+                if "fetch_model" in anew:
                     _disturb(Path("models", model), 10 + seed)
-            rules = Rules(_grid(), own_python=True)
-            for each in _jobs(rules.grid):
-                if not version or (_bases(rules.grid, each, anew) and _is_of_one(each) and not _is_training(each)):
-                    rules.run(each)
 
 
 def _is_training(each: Job) -> bool:
@@ -203,12 +190,6 @@ def _is_of_one(each: Job) -> bool:
     )
 
 
-def _bases(grid: Grid, each: Job, rules: Iterable[str] = ()) -> set[Job]:
-    """Return the jobs behind a job, and itself, that read what no job makes; or those of some rules."""
-    behind = {*jobs_behind(grid, Output(each, ""))}
-    return {one for one in behind if (one.rule in rules if rules else one.stage.reads_files)}
-
-
 class Made(NamedTuple):
     """An artifact of a version of the site."""
 
@@ -217,17 +198,28 @@ class Made(NamedTuple):
 
 
 class Site:
-    """The site of which jobs run, with what is known of its graph. ``folder`` holds its versions."""
+    """The site of which jobs run, with what is known of its graph. ``folder`` holds its versions, which have what was
+    asked for and what is behind it. Temporary files stay."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.grid = _grid()
-        self.rules = Rules(self.grid, own_python=True)
+        # The configuration holds the folder's own paths.
+        self.rules_of = cache(lambda version: Rules(_grid(), own_python=True))
+        self.rules = self.rules_of("site")
+        self.grid = self.rules.grid
         self.jobs = _jobs(self.grid)
         self.made = [Output(each, path) for each in self.jobs for path in _outputs(each).values()]
         self.text = cache(self._text)
         self.bases = cache(self._bases)
         self.kind = cache(_kind)
+        self.make = cache(self._make)
+
+    def _make(self, version: str, each: Job) -> None:
+        """Run a job in a version of the site, after those behind it."""
+        for one in self.behind(each)[:-1]:
+            self.make(version, one)
+        with contextlib.chdir(self.folder / version):
+            self.rules_of(version).run(each)
 
     def _text(self, each: Job) -> dict[str, Any]:
         """Return a job as its rule passes it to its stage."""
@@ -239,8 +231,10 @@ class Site:
     def _bases(self, made: Made) -> dict[str, set[tuple[Job, str]]]:
         """Return what an artifact stems from, by rule: the jobs that read sources, with the version that made them."""
         found: dict[str, set[tuple[Job, str]]] = {}
-        for one in _bases(self.grid, made.output.job):
-            found.setdefault(one.rule, set()).add((one, made.version if one.rule in VERSIONS[made.version] else ""))
+        for one in self.behind(made.output.job):
+            if not one.stage.reads_files:
+                continue
+            found.setdefault(one.rule, set()).add((one, made.version if one.rule in VERSIONS[made.version] else "site"))
         return found
 
     def siblings(self, given: Output) -> Iterator[Made]:
@@ -252,25 +246,26 @@ class Site:
             if one.path == given.path or self.kind(one) != self.kind(given):
                 continue
             differing = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-            if len(differing) == 1 and seen.isdisjoint(differing) and self.differs(given, Made("", one)):
+            if len(differing) == 1 and seen.isdisjoint(differing) and self.differs(given, Made("site", one)):
                 seen |= {*differing}
-                yield Made("", one)
+                yield Made("site", one)
         for version, anew in VERSIONS.items():
             made = Made(version, given)
-            altered = version and _bases(self.grid, given.job, anew) and not _is_training(given.job)
-            if altered and self.differs(given, made):
+            altered = [one for one in self.behind(given.job) if one.rule in anew]
+            if altered and not _is_training(given.job) and self.differs(given, made):
                 yield made
 
     def differs(self, given: Output, sibling: Made) -> bool:
         """Tell whether a sibling has another content."""
 
         def content(made: Made) -> list[str]:
-            record = json.loads((self.folder / (made.version or "site") / made.output.job.record).read_text())
+            self.make(made.version, made.output.job)
+            record = json.loads((self.folder / made.version / made.output.job.record).read_text())
             name = Path(made.output.path).name
             hashes = [of["sha256"] for path, of in record["outputs"].items() if Path(path).parts[0] == name]
             return hashes or [json.dumps(record["pairs"])]
 
-        return content(Made("", given)) != content(sibling)
+        return content(Made("site", given)) != content(sibling)
 
     def inputs(self, each: Job) -> dict[str, list[Output]]:
         """Return the inputs of a job by option, as lists."""
@@ -293,7 +288,7 @@ class Site:
         """Tell whether a job can see from its other inputs that one was exchanged: both stem from the same source."""
         inputs = self.inputs(each)
         given = inputs[option][number]
-        before, after = self.bases(Made("", given)), self.bases(sibling)
+        before, after = self.bases(Made("site", given)), self.bases(sibling)
         changed = [rule for rule in {**before, **after} if before.get(rule) != after.get(rule)]
         if not changed:  # another form of the same: of the index, or a run of another system
             return sum(map(len, inputs.values())) > 1 and given.job.stage.main != "run"
@@ -303,7 +298,7 @@ class Site:
         # A model binds what is searched with it. Training data may stem from another model.
         bound = [rule for rule in changed if rule != "fetch_model" or any("shard" in one.job.values for one in others)]
         lost = {rule: before.get(rule, set()) - after.get(rule, set()) for rule in bound}
-        return any(lost[rule] & self.bases(Made("", one)).get(rule, set()) for rule in bound for one in others)
+        return any(lost[rule] & self.bases(Made("site", one)).get(rule, set()) for rule in bound for one in others)
 
 
 def _outputs(each: Job) -> dict[str, str]:
@@ -331,11 +326,10 @@ def _pattern(made: Output) -> str:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Site:
     """A site of this process alone. A test leaves it as it was."""
-    made = made_once(tmp_path_factory, "swaps", lambda folder: _make(folder, tiny_models))
-    own = tmp_path_factory.mktemp("own") / "versions"
-    _linked(made, own)
-    with contextlib.chdir(own / "site"):
-        return Site(own)
+    folder = tmp_path_factory.mktemp("swaps")
+    _write_sources(folder, tiny_models)
+    with contextlib.chdir(folder / "site"):
+        return Site(folder)
 
 
 # One exchange
@@ -418,8 +412,8 @@ def _exchanges(site: Site, each: Job) -> Iterator[Exchange]:
             for sibling in site.siblings(one):
                 must = site.shared(each, option, number, sibling)
                 name = f"{option}[{number}] {sibling.version} {sibling.output.path}"
-                source = site.folder / (sibling.version or "site") / sibling.output.path
-                path = str(source) if sibling.version else sibling.output.path
+                source = site.folder / sibling.version / sibling.output.path
+                path = sibling.output.path if sibling.version == "site" else str(source)
                 other = [path if place == number else of.path for place, of in enumerate(given)] if listed else path
                 yield Exchange(each, f"{name} by path", must, {option: other})
                 yield Exchange(each, f"{name} without its record", True, placed=((source, one.path),))
@@ -554,14 +548,29 @@ READING = [rule for rule, stage in stages().items() if type(stage).inputs is not
 
 
 @pytest.mark.parametrize("rule", READING)
-def test_an_exchanged_input_is_refused_or_changes_nothing(site, monkeypatch, tmp_path, rule):
+def test_an_exchanged_input_is_refused(site, monkeypatch, tmp_path, rule):
+    _check(site, rule, monkeypatch, tmp_path, must=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", READING)
+def test_an_exchange_that_a_job_cannot_see_changes_nothing_or_is_seen_later(site, monkeypatch, tmp_path, rule):
+    _check(site, rule, monkeypatch, tmp_path, must=False)
+
+
+def _check(site: Site, rule: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, must: bool) -> None:
+    """Make each exchange of a rule's inputs that must, or need not, be refused."""
     monkeypatch.chdir(site.folder / "site")
     wrong = []
     count = 0
     jobs = _of_each_kind(site, rule)
     assert jobs, f"the site has no job of {rule}"
     for each in jobs:
+        for one in [each, *([] if must else site.after(each))]:
+            site.make("site", one)
         for exchange in _exchanges(site, each):
+            if exchange.must != must:
+                continue
             has_temporary = bool(_temporary(site, each, GONE[1]))
             for gone in GONE[: 1 + has_temporary + (has_temporary and bool(exchange.placed))]:
                 count += 1
@@ -577,6 +586,8 @@ def test_an_exchanged_input_is_refused_or_changes_nothing(site, monkeypatch, tmp
 @pytest.fixture
 def copied(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The site, in a working directory that a test may change. Files are hard links: change none in place."""
+    for each in site.jobs:
+        site.make("site", each)
     _linked(site.folder / "site", tmp_path / "site")
     monkeypatch.chdir(tmp_path / "site")
     return site
@@ -655,6 +666,7 @@ HARMLESS: dict[str, Callable[[Site, Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", HARMLESS)
 def test_a_folder_in_which_nothing_is_wrong_is_accepted(copied, tmp_path, scene):
     (tmp_path / "elsewhere").mkdir()
@@ -682,6 +694,7 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", DAMAGED)
 def test_a_damaged_record_is_named(copied, capsys, scene):
     path = Path("results/runs/dense1/one.json")

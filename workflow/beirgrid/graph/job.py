@@ -165,12 +165,19 @@ def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[s
             names = [field.name for field in dataclasses.fields(kind)]
             nested[name] = {name: nested.pop(name) for name in names if name in nested}
 
+    try:
+        validated: dict[str, Any] = _adapter(function).validate_json(json.dumps(nested))
+    except ValidationError as error:
+        raise ConfigError("; ".join(mistakes(error, "", nested))) from None
+    return validated
+
+
+@functools.cache
+def _adapter(function: Callable[..., Any]) -> TypeAdapter[dict[str, Any]]:
+    """Return what validates the arguments of a function, which takes longer to make than a small job."""
+
     @functools.wraps(function)
     def keep(**values: Any) -> dict[str, Any]:
         return values
 
-    try:
-        validated: dict[str, Any] = TypeAdapter(cast(Any, keep)).validate_json(json.dumps(nested))
-    except ValidationError as error:
-        raise ConfigError("; ".join(mistakes(error, "", nested))) from None
-    return validated
+    return TypeAdapter(cast(Any, keep))
