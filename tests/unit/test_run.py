@@ -221,7 +221,14 @@ def test_a_changed_checkout_says_so(tmp_path):
     name = checkout.commit(tmp_path)
     assert len(name) == 9
     file.write_text("two")
-    assert checkout.commit(tmp_path) == f"{name}.dirty"
+    changed = checkout.commit(tmp_path)
+    assert re.fullmatch(rf"{name}\.dirty\.[0-9a-f]{{9}}", changed)
+    file.touch()
+    assert checkout.commit(tmp_path) == changed
+    file.write_text("three")
+    assert checkout.commit(tmp_path) not in (name, changed)
+    file.write_text("one")
+    assert checkout.commit(tmp_path) == name
 
 
 def test_a_folder_without_git_has_no_commit(tmp_path, monkeypatch):

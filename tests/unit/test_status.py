@@ -289,13 +289,16 @@ def test_a_run_says_that_the_checkout_changed_since_it_began(tmp_path, monkeypat
         return capsys.readouterr().err
 
     (tmp_path / "Snakefile").write_text("one")
-    began = commit_all()
+    commit_all()
     assert said(lambda: None) == ""
     (tmp_path / "Snakefile").write_text("two")
+    changed = checkout.commit(tmp_path)
     then = said(commit_all)
-    assert (
-        f"{tmp_path} has changed since the run began, from commit {began}.dirty to {checkout.commit(tmp_path)}" in then
-    )
+    assert f"{tmp_path} has changed since the run began, from commit {changed} to {checkout.commit(tmp_path)}" in then
+    began = checkout.commit(tmp_path)
+    (tmp_path / "Snakefile").write_text("three")
+    then = said(lambda: (tmp_path / "Snakefile").write_text("four"))
+    assert f"from commit {began}.dirty." in then
 
 
 def test_warnings_in_the_logs_of_jobs_are_counted(told, tmp_path):

@@ -57,8 +57,9 @@ def without_folders(text: str) -> str:
 def commit(folder: Path) -> str:
     """Return the abbreviated commit of a checkout, a source archive or the shared files of a wheel; empty if unknown.
 
-    The commit ends in ``.dirty`` if the checkout has uncommitted changes.
+    The commit ends in ``.dirty`` and a hash of the difference if the checkout has uncommitted changes.
     """
+    import hashlib
     import subprocess
 
     if (file := folder / COMMIT).is_file():
@@ -66,13 +67,19 @@ def commit(folder: Path) -> str:
     if not (folder / ".git").exists():
         return ""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    describe = ["describe", "--always", "--dirty=.dirty", "--abbrev=9", "--exclude=*"]
-    command = ["git", "-C", str(folder), "--no-optional-locks", *describe]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    except OSError:  # git is not installed
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+
+    def said(command: str) -> bytes:
+        words = ["git", "-C", str(folder), "--no-optional-locks", *command.split()]
+        try:
+            return subprocess.run(words, env=environment, capture_output=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):  # git is not installed, or cannot read the folder
+            return b""
+
+    name = said("describe --always --dirty=.dirty --abbrev=9 --exclude=*").decode().strip()
+    if not name.endswith(".dirty"):
+        return name
+    difference = said("diff HEAD --binary --no-ext-diff --no-textconv --no-color")
+    return f"{name}.{hashlib.sha256(difference).hexdigest()[:9]}"
 
 
 @cache
