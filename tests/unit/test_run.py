@@ -10,6 +10,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import checkpoints
 import pages
 import pytest
 import yaml
@@ -128,6 +129,20 @@ def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
     (system,) = entries["systems"].values()
     assert entry["family"] == {"splade": "sparse"}.get(family, family)
     assert system.get("first_stage") == ("bm25" if family == "cross-encoder" else None)
+
+
+@pytest.mark.parametrize(
+    ("save", "family"),
+    [
+        (checkpoints.save_score_modules, "cross-encoder"),  # with a Pooling, as a dense model
+        (checkpoints.save_inference_free, "sparse"),  # with a Router alone
+        (checkpoints.save_static, "dense"),
+    ],
+)
+def test_the_class_that_saved_a_checkpoint_says_its_family(tmp_path, save, family):
+    save(tmp_path / "mine")
+    _, entries = describe_model(str(tmp_path / "mine"))
+    assert entries["models"]["mine"]["family"] == family
 
 
 @pytest.mark.parametrize("normalises", [True, False])

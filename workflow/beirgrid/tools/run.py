@@ -29,6 +29,14 @@ _GRIDS = CHECKOUT / "config" / "grids"
 _PROFILES = CHECKOUT / "profiles"
 # Its command line, a program of its own.
 _SNAKEMAKE = MODULES / "beirgrid" / "snakemake_command.py"
+# Families by the class of sentence-transformers or PyLate that saved a checkpoint.
+_OF_CLASS = {
+    "SentenceTransformer": "dense",
+    "SparseEncoder": "sparse",
+    "CrossEncoder": "cross-encoder",
+    "ColBERT": "late-interaction",
+    "MultiVectorEncoder": "late-interaction",
+}
 SLURM_PLUGIN = "snakemake-executor-plugin-slurm"
 
 
@@ -305,6 +313,7 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
         "dense": "Pooling" in types,
         "cross-encoder": any(name.endswith("ForSequenceClassification") for name in architectures),
     }
+    family = family or _OF_CLASS.get(stated.get("model_type"), "")
     family = family or next((name for name, is_seen in signs.items() if is_seen), "")
     if not family:
         raise ConfigError(
