@@ -119,6 +119,21 @@ def test_scores_that_seem_to_be_distances_are_told(evaluate, run, told):
     assert ("a.trec ascend from line to line, and the highest score counts as the best" in err) == told
 
 
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        ("q1 Q0 d1 1 0 t\nq1 Q0 d2 2 0 t\nq2 Q0 d3 1 0 t\n", True),
+        ("q1 Q0 d1 1 1700000002 t\nq1 Q0 d2 2 1700000001 t\nq2 Q0 d3 1 1 t\n", True),  # one number in float32
+        ("q1 Q0 d1 1 1 t\nq1 Q0 d2 2 1 t\nq2 Q0 d3 1 2 t\nq2 Q0 d1 2 1 t\n", False),
+        ("q1 Q0 d1 1 1 t\nq2 Q0 d3 1 1 t\n", False),
+    ],
+)
+def test_scores_that_order_nothing_are_told(evaluate, run, told):
+    status, _, err = evaluate(run)
+    assert status == 0
+    assert ("so they are ordered by their ids, whatever their ranks say" in err) == told
+
+
 @pytest.mark.parametrize("odd", ["-0.0", "1e-46", "1e-400", "-1e-400"])
 def test_scores_that_float32_holds_as_0_are_a_tie(evaluate, odd):
     """trec_eval puts the larger id first: d2, whose grade is 1, then d1, whose grade is 2."""

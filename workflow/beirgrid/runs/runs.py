@@ -154,7 +154,7 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
 def read(path: str | Path) -> Run:
     """Read a TREC run (gzipped or plain) into canonical order. Queries keep the file's order.
 
-    Warns if the scores look like distances.
+    Warns if the scores look like distances, or are one for all documents of a query.
 
     Raises:
         DataError: names file and line: as for ``lines``, or a document is ranked twice for a query.
@@ -169,7 +169,13 @@ def read(path: str | Path) -> Run:
     scores = {
         query: np.fromiter(documents.values(), np.float32, len(documents)) for query, documents in collected.items()
     }
-    if _ascend(scores.values()):
+    several = [of_query for of_query in scores.values() if len(of_query) > 1]
+    if several and all((of_query == of_query[0]).all() for of_query in several):
+        warn(
+            f"all documents of a query have one score in {path}, so they are ordered by their ids, whatever their "
+            "ranks say, as in trec_eval. Write scores that fall with the rank"
+        )
+    if several and _ascend(several):
         warn(
             f"the scores of {path} ascend from line to line, and the highest score counts as the best. If the "
             "scores are distances, put a minus sign before each",
@@ -193,6 +199,5 @@ def read_top(path: str | Path, queries: Iterable[str], depth: int) -> dict[str, 
 
 
 def _ascend(of_queries: Iterable[np.ndarray]) -> bool:
-    """Tell whether the scores of every query with several documents ascend in file order."""
-    several = [scores for scores in of_queries if len(scores) > 1]
-    return bool(several) and all(scores[0] < scores[-1] and (np.diff(scores) >= 0).all() for scores in several)
+    """Tell whether the scores of every query ascend in file order."""
+    return all(scores[0] < scores[-1] and (np.diff(scores) >= 0).all() for scores in of_queries)
