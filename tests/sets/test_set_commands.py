@@ -111,6 +111,16 @@ def test_a_version_closes_holes(made, told):
     assert float(rows["bm25"][3]) == pytest.approx(float(rows["bm25"][2]) - float(rows["bm25"][1]), abs=1e-4)
 
 
+def test_grades_of_an_earlier_scale_make_no_version(made):
+    set_step("pool", "notes", "--depth", 1)
+    judge(made)
+    about = json.loads((made.folder / "set.json").read_text())
+    (made.folder / "set.json").write_text(json.dumps(about | {"grades": {"0": "no", "1": "yes"}}))
+    with pytest.raises(BeirgridError, match=r"has the grades 0, 1, but \d+ judgements have others, first 2 by ann"):
+        set_step("accept", "notes")
+    assert not (made.folder / "qrels/test.tsv").exists()
+
+
 def test_disagreements_are_adjudicated_in_a_table(made, told, tmp_path):
     set_step("pool", "notes", "--depth", 1)
     judge(made)

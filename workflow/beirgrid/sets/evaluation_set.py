@@ -220,8 +220,8 @@ class EvaluationSet:
             model: the model whose judgements replace people's.
 
         Raises:
-            BeirgridError: a named judge has not judged, an adjudicator has not decided all disagreements, or none of
-                the judged documents is relevant.
+            BeirgridError: a named judge has not judged, a grade is not one of the set's, an adjudicator has not
+                decided all disagreements, or none of the judged documents is relevant.
         """
         everyone, excluded = self.grades(), set(without)
         people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in excluded}
@@ -229,6 +229,14 @@ class EvaluationSet:
         if unknown := excluded.union([MODEL + model] if model else []) - everyone.keys():
             raise BeirgridError(f"nobody has graded as {min(unknown)!r} (judges are {names})")
         grades = {MODEL + model: everyone[MODEL + model]} if model else people
+        scale = self.description.grades
+        others = [(judge, grade) for judge, of in grades.items() for grade in of.values() if grade not in scale]
+        if others:
+            judge, grade = others[0]
+            raise BeirgridError(
+                f"{self.folder}/set.json has the grades {', '.join(map(str, scale))}, but {len(others):,} judgements "
+                f"have others, first {grade} by {judge}: put the scale back, or judge these pairs again"
+            )
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
