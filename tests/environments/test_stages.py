@@ -159,7 +159,7 @@ def test_faiss_for_gpus_searches_on_a_cpu_as_faiss_for_cpus(folder):
     assert _run(folder, python, "-c", FAISS, first=beside).split() == ["True", "0"]
     dense = json.dumps({"family": "dense", "similarity": "cosine", "max_length": 256})
     for name, first in (("cpu", ""), ("gpu", beside)):
-        index = ("index", "dense", "--vectors", "0.npy", "--output", f"{name}.faiss", "--record", f"{name}.json")
+        index = ("index", "dense", "--vectors", "0.npy", "--output", f"{name}.faiss", "--record", f"index-{name}.json")
         _stage(python, folder, *index, first=first)
         search = ("retrieve", "dense", "--system", "s", "--model", dense, "--checkpoint", "checkpoint")
         search += ("--corpus", "corpus.parquet", "--indexes", f"{name}.faiss", "--queries", "queries.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checkpoints import encode_texts, random_texts
+from checkpoints import encode_texts, opened, random_texts
 from graph import inputs, records, settings
 from helpers import main, tracked_configuration
+from pydantic import TypeAdapter
+from sentence_transformers.util.quantization import quantize_embeddings, semantic_search_faiss
 
 from beirgrid import config
 from beirgrid.collections import collection
-from beirgrid.config.systems import Flat, Hnsw, Int8
+from beirgrid.config.models import Model
+from beirgrid.config.systems import AnyIndex, Binary, Flat, Hnsw, Int8
+from beirgrid.core.compute import Compute
 from beirgrid.core.errors import DataError
 from beirgrid.graph.grid import Grid
 from beirgrid.search import approximate
+from beirgrid.stages.retrieve import work as retrieve
+from beirgrid.tools import latency
 
 KINDS = [
     pytest.param(Hnsw(kind="hnsw", links=16, construction=64, search=64), 0.99, 1.0, id="hnsw"),
     pytest.param(Int8(kind="int8"), 0.95, 0.27, id="int8"),
+    pytest.param(Binary(kind="binary", oversampling=10), 0.4, 0.04, id="binary"),
 ]
 
 
@@ -61,8 +69,8 @@ def test_an_index_finds_most_of_the_best_in_fewer_bytes(tmp_path, kind, least, s
         approximate.search_shards(shards, queries[:, :32].copy(), 10, kind)
 
 
-@pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Flat()])
-@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw"), Int8(kind="int8"), Flat()])
+@pytest.mark.parametrize("there", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
+@pytest.mark.parametrize("asked", [Hnsw(kind="hnsw"), Int8(kind="int8"), Binary(kind="binary"), Flat()])
 def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
     """A file without a record replaced the index."""
     path = tmp_path / "0.faiss"
@@ -72,6 +80,47 @@ def test_an_index_of_another_kind_is_named(tmp_path, there, asked):
         return
     with pytest.raises(DataError, match=rf"{path} (is an index of another kind|is damaged)"):
         approximate.search_shards([path], _vectors(1, 2), 5, asked)
+
+
+def _binary(folder: Path, documents: np.ndarray, shards: int, oversampling: int) -> tuple[Binary, list[Path]]:
+    kind = Binary(kind="binary", oversampling=oversampling)
+    paths = [folder / f"{number}.faiss" for number in range(shards)]
+    for path, part in zip(paths, np.array_split(documents, shards), strict=True):
+        approximate.write_index(part, kind, path)
+    return kind, paths
+
+
+@pytest.mark.parametrize(
+    ("shards", "dimension", "depth", "oversampling"),
+    [(1, 64, 10, 4), (1, 100, 10, 1), (1, 64, 200, 4), (3, 64, 50, 12), (3, 100, 200, 3)],
+)
+def test_binary_vectors_rank_as_in_sentence_transformers(tmp_path, shards, dimension, depth, oversampling):
+    """Also where bits fill no byte, and where more are found than there are. Of shards, all documents are scored again:
+    faiss leaves open which of those that differ in as many bits are the last ones.
+    """
+    documents, queries = _vectors(600, 1, dimension), _vectors(9, 2, dimension)
+    codes = quantize_embeddings(documents, precision="ubinary")
+    asked = {"corpus_precision": "ubinary", "top_k": depth, "rescore_multiplier": oversampling}
+    expected, _ = semantic_search_faiss(queries, corpus_embeddings=codes, **asked)
+    kind, paths = _binary(tmp_path, documents, shards, oversampling)
+    for indexes in (paths, [approximate.read_index(path, kind) for path in paths]):
+        scores, rows = approximate.search_shards(indexes, queries, depth, kind)
+        assert rows.tolist() == [[hit["corpus_id"] for hit in of_query] for of_query in expected]
+        theirs = [[hit["score"] for hit in of_query] for of_query in expected]
+        np.testing.assert_allclose(scores, theirs, rtol=1e-6)
+
+
+def test_the_documents_that_differ_least_over_all_shards_are_scored_again(tmp_path):
+    documents, queries = _vectors(600, 1), _vectors(9, 2)
+    kind, paths = _binary(tmp_path, documents, 3, 4)
+    scores, rows = approximate.search_shards(paths, queries, 10, kind)
+    for number, query in enumerate(queries):
+        differing = ((documents > 0) != (query > 0)).sum(1)
+        last = np.sort(differing)[10 * 4 - 1]
+        assert (differing[rows[number]] <= last).all()
+        right = (documents > 0) @ query.astype(np.float64)
+        assert {*np.flatnonzero((differing < last) & (right > scores[number, -1] + 1e-6))} <= {*rows[number]}
+        np.testing.assert_allclose(scores[number], right[rows[number]], rtol=1e-6)
 
 
 @pytest.mark.parametrize("asked", [Int8(kind="int8"), Flat()])
@@ -100,6 +149,7 @@ SYSTEMS: dict[str, Any] = {
     "short": {"retriever": "minilm", "dimensions": 256},
     "graph": {"retriever": "minilm", "index": {"kind": "hnsw", "links": 16}},
     "deeper": {"retriever": "minilm", "index": {"kind": "hnsw", "links": 16, "search": 2000}},
+    "bits": {"retriever": "minilm", "index": {"kind": "binary", "oversampling": 8}},
     "both": {"retriever": "minilm", "index": {"kind": "int8"}, "dimensions": 256},
 }
 
@@ -116,7 +166,13 @@ def test_an_index_has_its_parameters_in_its_name():
     flat_shard = "results/indexes/minilm/demo/0.faiss"
     plain = inputs(grid, "retrieve_dense", system="plain", dataset="demo")
     assert plain["indexes"] == [flat_shard]
-    names = {"short": "flat-d256", "graph": "hnsw-16-200", "deeper": "hnsw-16-200", "both": "int8-d256"}
+    names = {
+        "short": "flat-d256",
+        "graph": "hnsw-16-200",
+        "deeper": "hnsw-16-200",
+        "both": "int8-d256",
+        "bits": "binary",
+    }
     for system, name in names.items():
         search = inputs(grid, "retrieve_dense", system=system, dataset="demo")
         assert search["indexes"] == [f"results/indexes/minilm/demo/{name}/0.faiss"]
@@ -150,6 +206,42 @@ def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
     record = json.loads(run.with_suffix(".json").read_text())
     assert record["job"]["settings"]["index"] == {"kind": "int8"}
     assert int(record["job"]["settings"]["dimensions"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("index", "dimensions"), [({"kind": "int8"}, 8), ({"kind": "binary"}, None), ({"kind": "flat"}, 8)]
+)
+def test_latency_has_the_recall_beside_the_exact_index(tmp_path, tiny_models, index, dimensions):
+    """The index stays open. Recall is that of the top 10 of the exact vectors."""
+    entry, texts = {"family": "dense", "similarity": "cosine"}, random_texts(60)
+    vectors, exact, approximated = tmp_path / "0.npy", tmp_path / "flat" / "0.faiss", tmp_path / "other" / "0.faiss"
+    assert encode_texts(vectors, tiny_models["dense"], texts, entry) == 0
+    assert main(["index", "dense", "--vectors", vectors, *_made(exact)]) == 0
+    options = ["--index", json.dumps(index), *(["--dimensions", dimensions] if dimensions else [])]
+    words = ["index", "approximate", "--exact", exact, *options, "--similarity", "cosine", *_made(approximated)]
+    assert main(words) == 0
+    pq.write_table(pa.table([["q"], ["ab cd"]], schema=collection.QUERIES_SCHEMA), tmp_path / "queries.parquet")
+    given: dict[str, Any] = {
+        "model": TypeAdapter(Model).validate_python(entry),
+        "checkpoint": tiny_models["dense"],
+        "corpus": tmp_path / "corpus.parquet",
+        "queries": tmp_path / "queries.parquet",
+        "compute": Compute(device="cpu", precision="float32"),
+        "indexes": (approximated,),
+        "index": TypeAdapter(AnyIndex).validate_python(index),
+    }
+    given |= {"dimensions": dimensions, "depth": 20, "query_tower": None, "two_towers": False}
+    open_system = partial(retrieve.open_retrieve_vectors, None, **given, tokens=(), candidates=None)
+    system, asked = open_system(), texts[:30]
+    (row,) = latency.measure(system, asked)
+    queries = opened("dense", tiny_models["dense"], {"similarity": "cosine"}).encode_queries(asked)
+    best = [{f"d{number}" for number in rows} for rows in _best(np.load(vectors), queries, 10)]
+    found = [{*system.rank({"": text})[""].ids[:10]} for text in asked]
+    shares = [len(exact & own) / 10 for exact, own in zip(best, found, strict=True)]
+    assert 0 < np.mean(shares) < 1
+    assert row["recall_of_exact"] == pytest.approx(np.mean(shares))
+    exact.unlink()
+    assert np.isnan(next(latency.measure(open_system(), asked))["recall_of_exact"])
 
 
 def _made(output: Path) -> list[object]:

@@ -79,7 +79,7 @@ class Index(Entry):
 
     def built(self) -> dict[str, Any]:
         """Return the keys that the index is built with, defaults filled in, in the order of its name."""
-        return self.model_dump(mode="json", exclude={"search"})
+        return self.model_dump(mode="json", exclude={"search", "oversampling"})
 
 
 class Flat(Index):
@@ -103,7 +103,14 @@ class Int8(Index):
     kind: Literal["int8"] = Field(description="Kind of index.")
 
 
-AnyIndex = Annotated[Flat | Hnsw | Int8, Field(discriminator="kind")]
+class Binary(Index):
+    """One bit per dimension, its sign. Documents that are near by their bits are scored again by the query's floats."""
+
+    kind: Literal["binary"] = Field(description="Kind of index.")
+    oversampling: Size = Field(4, description="Documents that are scored again, for each one of the run.")
+
+
+AnyIndex = Annotated[Flat | Hnsw | Int8 | Binary, Field(discriminator="kind")]
 
 
 class SystemEntry(Entry):

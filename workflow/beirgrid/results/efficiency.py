@@ -18,7 +18,7 @@ from .summary import GridSummary
 
 LATENCY_COLUMNS = [
     *("system", "dataset", "step", "depth", "documents", "as_run", "queries", "p50_ms", "p95_ms", "p99_ms", "mean_ms"),
-    *("device", "hardware", "cpus", "precision"),
+    *("device", "hardware", "cpus", "precision", "recall_of_exact"),
 ]
 # Costs on the x-axes of trade-offs, with their labels.
 COSTS = {
@@ -136,9 +136,11 @@ def read_latency(path: Path) -> pd.DataFrame:
     """
     texts = dict.fromkeys(["system", "dataset", "step", "device", "hardware", "precision"], str)
     with files.reading(path):
-        table = pd.read_csv(path, dtype=texts, keep_default_na=False)
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values={"recall_of_exact": [""]})
         if "concurrency" in table:  # of an earlier version, which could measure several users at a time
             table = table[table["concurrency"] == 1].drop(columns=["concurrency", "queries_per_second"])
+        if "recall_of_exact" not in table:  # of an earlier version
+            table["recall_of_exact"] = np.nan
         if list(table.columns) != LATENCY_COLUMNS:
             raise ValueError(f"its columns must be {','.join(LATENCY_COLUMNS)}")
     return table

@@ -32,7 +32,7 @@ class OpenSystem(NamedTuple):
     precision: str = ""
     parts: tuple[OpenSystem, ...] = ()  # systems whose rankings it reads
     scorer: OpenScorer | None = None  # of the ranking of its first part
-    untimed: str = ""  # why its time says nothing
+    exact: Callable[[Mapping[str, str]], Run] | None = None  # ranks by the exact index behind an approximate one
 
     @property
     def whole(self) -> list[OpenSystem]:

@@ -1,19 +1,25 @@
-"""Approximate search with dense vectors: smaller or faster indexes than the flat one."""
+"""Approximate search with dense vectors: smaller or faster indexes than the flat one.
+
+A binary index has the signs of a vector as bits, and is searched in two steps, as sentence-transformers'
+``semantic_search_faiss`` does: documents whose bits differ least from the query's, over all shards, are scored by the
+product of the query's floats and their bits, 0 or 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..config.systems import AnyIndex, Flat, Hnsw
+from ..config.systems import AnyIndex, Binary, Flat, Hnsw
 from ..core.errors import DataError
-from . import flat
+from . import exact, flat
 
 # faiss's class for each kind of index.
-_CLASSES = {"hnsw": "IndexHNSWFlat", "int8": "IndexScalarQuantizer"}
+_CLASSES = {"hnsw": "IndexHNSWFlat", "int8": "IndexScalarQuantizer", "binary": "IndexBinaryFlat"}
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
@@ -36,6 +42,12 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     """Write an index of float32 [documents, dimension] to a file, reproducibly."""
     import faiss
 
+    if isinstance(kind, Binary):
+        codes = _bits(vectors)
+        bits = faiss.IndexBinaryFlat(8 * codes.shape[1])
+        bits.add(codes)
+        faiss.write_index_binary(bits, str(path))
+        return
     factory = f"HNSW{kind.links},Flat" if isinstance(kind, Hnsw) else {"flat": "Flat", "int8": "SQ8"}[kind.kind]
     index: Any = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
     threads = faiss.omp_get_max_threads()
@@ -50,8 +62,20 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     faiss.write_index(index, str(path))
 
 
+def _bits(vectors: np.ndarray) -> np.ndarray:
+    """Return the signs of vectors, uint8 [vectors, bytes]: a bit is 1 above 0."""
+    return np.packbits(vectors > 0, axis=1)
+
+
+def read_index(path: Path, kind: AnyIndex) -> Any:
+    """Read the index of a shard into memory; of a flat one, return the path, because its search maps it."""
+    if isinstance(kind, Flat):
+        return path
+    return flat.read_index(path, _CLASSES[kind.kind], binary=isinstance(kind, Binary))
+
+
 def search_shards(
-    shards: Iterable[Path],
+    shards: Sequence[Any],
     queries: np.ndarray,
     depth: int,
     kind: AnyIndex,
@@ -59,7 +83,8 @@ def search_shards(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards, in row order, for ``queries``, float32 [queries, dimension], and merge the results.
 
-    A flat index is searched on ``device``, other kinds on the CPU.
+    A flat index is searched on ``device``, other kinds on the CPU. Shards are files, which are read one at a time, or
+    what ``read_index`` returns.
 
     Returns:
         float32 scores and int64 corpus rows, both [queries, at most depth], best first. Where an index finds fewer
@@ -72,12 +97,11 @@ def search_shards(
 
     if isinstance(kind, Flat):
         return flat.search_shards(shards, queries, depth, device)
+    if isinstance(kind, Binary):
+        return _search_bits(shards, queries, depth, kind)
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
-    for path in shards:
-        index = flat.read_index(path, _CLASSES[kind.kind])
-        if index.d != queries.shape[1]:
-            raise DataError(f"{path} holds vectors of dimension {index.d}, but the queries have {queries.shape[1]}")
+    for index in _each(shards, kind, queries.shape[1]):
         if isinstance(kind, Hnsw):
             index.hnsw.efSearch = max(kind.search, depth)
         scores, rows = index.search(queries, min(depth, index.ntotal))
@@ -86,3 +110,37 @@ def search_shards(
     best.finalize()
     kept = min(depth, first)
     return best.D[:, :kept], best.I[:, :kept]
+
+
+def _each(shards: Sequence[Any], kind: AnyIndex, dimension: int) -> Iterator[Any]:
+    """Yield the index of each shard. Raises DataError if one does not fit queries of this dimension."""
+    for shard in shards:
+        index = read_index(shard, kind) if isinstance(shard, Path) else shard
+        if index.d != (8 * math.ceil(dimension / 8) if isinstance(kind, Binary) else dimension):
+            raise DataError(f"{shard} holds vectors of dimension {index.d}, but the queries have {dimension}")
+        yield index
+
+
+def _search_bits(shards: Sequence[Any], queries: np.ndarray, depth: int, kind: Binary) -> tuple[np.ndarray, np.ndarray]:
+    """Find documents by their bits, and score ``oversampling`` times as many as are wanted by the query's floats."""
+    import faiss
+
+    dimension, asked = queries.shape[1], _bits(queries)
+    nearest = faiss.ResultHeap(len(queries), depth * kind.oversampling)
+    first = 0
+    for index in _each(shards, kind, dimension):
+        differing, rows = index.search(asked, min(depth * kind.oversampling, index.ntotal))
+        nearest.add_result(differing.astype(np.float32), rows + first)
+        first += index.ntotal
+    nearest.finalize()
+    best = exact.empty(len(queries), depth)
+    first = 0
+    for index in _each(shards, kind, dimension):
+        codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
+        for number, query in enumerate(queries.astype(np.float64)):
+            rows = np.sort(nearest.I[number][(nearest.I[number] >= first) & (nearest.I[number] < first + index.ntotal)])
+            bits = np.unpackbits(codes[rows - first], axis=1, count=dimension)
+            best.add(number, rows, (bits * query).sum(axis=1))  # equal bits have equal sums, other than of a product
+        first += index.ntotal
+    kept = min(depth, first)
+    return best.scores[:, :kept].astype(np.float32), best.rows[:, :kept]

@@ -197,12 +197,13 @@ def vectors_of(shards: Iterable[Path], rows: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)[np.searchsorted(wanted, rows)]
 
 
-def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
+def read_index(path: Path, *kinds: str, flags: int = 0, binary: bool = False) -> Any:
     """Read a faiss index.
 
     Args:
         kinds: names of the allowed faiss classes.
         flags: faiss's IO flags.
+        binary: whether the index has bits, which are compared by how many differ.
 
     Raises:
         DataError: the index is damaged, of another kind, or not for inner products.
@@ -210,9 +211,9 @@ def read_index(path: Path, *kinds: str, flags: int = 0) -> Any:
     import faiss
 
     with files.reading(path):
-        index = faiss.read_index(str(path), flags)
+        index: Any = (faiss.read_index_binary if binary else faiss.read_index)(str(path), flags)
     _check_kind(path, index, *kinds)
-    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+    if not binary and index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise DataError(f"{path} does not compare vectors by inner product. {files.REMEDY}")
     return index
 

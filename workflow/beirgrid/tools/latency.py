@@ -16,13 +16,15 @@ from ..config.values import Size, SizeOrZero
 from ..core import files, paths
 from ..core.compute import cpu_name
 from ..core.errors import BeirgridError, show, table_lines, warn
-from ..execution.open_systems import NotSearchable, hold_back_output, open_system
+from ..execution.open_systems import hold_back_output, open_system
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..runs.opened import OpenSystem
 
 # Reranking depths to measure, in addition to the system's own. Each depth is measured separately.
 DEPTHS = (10, 50, 100, 200)
+# Documents of the exact index that are looked for among as many of an approximate one.
+COMPARED = 10
 RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
 _SHOWN = ("system", "step", "depth", "p50_ms", "p95_ms", "p99_ms", "mean_ms")
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
@@ -47,12 +49,12 @@ def latency(
     """Measure the latency of systems on this hardware, one query at a time.
 
     A system is opened from the record of its run, so its index must still exist. Texts of documents to rerank are read
-    before the time begins. Left out, with the reason, are systems that cannot be opened, such as programs, and systems
-    with an approximate or truncated index, which is read from disk for each query.
+    before the time begins. Left out, with the reason, are systems that cannot be opened, such as programs.
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
     ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
-    system has in the grid.
+    system has in the grid. ``recall_of_exact`` is the share of the top 10 of the exact index that an approximate or
+    truncated one finds in its own top 10.
 
     Raises:
         BeirgridError: the grid has no such system or dataset, or none of the systems can be measured.
@@ -74,7 +76,8 @@ def latency(
                     name, dataset, device, trust_remote_code=trust_remote_code, ask_endpoint=ask_endpoint
                 )
                 texts = list(collection.read_queries(paths.QUERIES.format(dataset=dataset)).values())[:queries]
-                _warm_up(opened, texts[:warm_up])
+                for text in texts[:warm_up]:
+                    opened.rank({"": text})
                 steps = pd.DataFrame(measure(opened, texts)).assign(system=name, dataset=dataset, **_where(opened))
         except BeirgridError as error:
             warn(f"{name} is left out: {error}")
@@ -83,18 +86,11 @@ def latency(
         measured.append(steps)
     if not measured:
         raise BeirgridError("none of these systems can be measured")
-    shown = pd.concat(measured)[list(_SHOWN)].map(
-        lambda value: f"{value:.1f}" if isinstance(value, float) else str(value)
-    )
-    show(*table_lines(list(_SHOWN), shown.to_numpy().tolist()))
-
-
-def _warm_up(opened: OpenSystem, texts: Sequence[str]) -> None:
-    """Ask queries that are not counted; raise NotSearchable if a part of the system is not timed."""
-    if untimed := next((system.untimed for system in opened.whole if system.untimed), ""):
-        raise NotSearchable(untimed)
-    for text in texts:
-        opened.rank({"": text})
+    table = pd.concat(measured)
+    shown = table[list(_SHOWN)].map(lambda value: f"{value:.1f}" if isinstance(value, float) else str(value))
+    if table["recall_of_exact"].notna().any():
+        shown["recall_of_exact"] = table["recall_of_exact"].map("{:.3f}".format, na_action="ignore").fillna("")
+    show(*table_lines(list(shown.columns), shown.to_numpy().tolist()))
 
 
 def _where(opened: OpenSystem) -> dict[str, Any]:
@@ -116,7 +112,7 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
     seconds = np.array([of_query for of_query, _ in timed])
     ids = [run[""].ids for _, run in timed]
     if not opened.scorer:
-        yield row(RETRIEVE, opened.depth, seconds, ids)
+        yield row(RETRIEVE, opened.depth, seconds, ids) | {"recall_of_exact": recall_of_exact(opened, texts, ids)}
         return
     depths = sorted({*DEPTHS, opened.depth})
     documents = opened.scorer.read({document for of_query in ids for document in of_query[: depths[-1]]})
@@ -125,6 +121,22 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
         scoring = np.array([_stopwatch(opened.scorer.score, *pair)[0] for pair in zip(texts, tops, strict=True)])
         yield row(RERANK, depth, scoring, ids, as_run=False)
         yield row(BOTH, depth, seconds + scoring, ids, as_run=depth == opened.depth)
+
+
+def recall_of_exact(opened: OpenSystem, texts: Sequence[str], ids: Sequence[Sequence[str]]) -> float:
+    """Return the mean share of the top 10 of the exact index that a system has in its own top 10.
+
+    Args:
+        ids: the documents that the system ranked for each of the texts.
+
+    Returns:
+        NaN if the system searches an exact index, or the exact one is gone.
+    """
+    if not opened.exact:
+        return np.nan
+    best = [opened.exact({"": text})[""].ids[:COMPARED] for text in texts]
+    shares = [len({*exact} & {*own[:COMPARED]}) / len(exact) for exact, own in zip(best, ids, strict=True) if exact]
+    return float(np.mean(shares)) if shares else np.nan
 
 
 def _stopwatch(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
@@ -146,7 +158,7 @@ def row(
     times = {"p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "mean_ms": seconds.mean() * 1000}
     documents = np.mean([min(len(of_query), depth) for of_query in ids])
     about = {"step": step, "depth": depth, "documents": documents, "as_run": as_run, "queries": len(ids)}
-    return about | times
+    return about | times | {"recall_of_exact": np.nan}
 
 
 def write(table: pd.DataFrame, path: Path) -> None:

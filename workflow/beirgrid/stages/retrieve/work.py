@@ -16,6 +16,7 @@ from ...collections import collection
 from ...config.models import DenseModel, Model, ModelEntry
 from ...config.systems import AnyIndex
 from ...config.values import Size
+from ...core import provenance
 from ...core.compute import Compute
 from ...core.errors import BeirgridError, quoted
 from ...core.progress import Progress
@@ -130,7 +131,7 @@ def _ranked(
     model: ModelEntry,
     compute: Compute,
     *,
-    indexes: Sequence[Path],
+    indexes: Sequence[Any],
     tokens: Sequence[Path],
     index: AnyIndex | None,
     dimensions: int | None,
@@ -202,17 +203,26 @@ def open_retrieve_vectors(
     ids = collection.read_ids(corpus, np.arange(documents)[None])
     shards: dict[str, Any] = {
         "tokens": tokens,
-        "indexes": indexes,
+        "indexes": [approximate.read_index(path, index) for path in indexes] if index else indexes,
         "index": index,
         "dimensions": dimensions,
         "candidates": candidates,
     }
 
-    def rank(texts: Mapping[str, str]) -> runs.Run:
-        return _ranked(texts, encoder, limits, lambda _: ids, documents, model, Compute(device="cpu"), **shards)
+    def rank(texts: Mapping[str, str], **others: Any) -> runs.Run:
+        searched = shards | others
+        return _ranked(texts, encoder, limits, lambda _: ids, documents, model, Compute(device="cpu"), **searched)
 
-    untimed = "its approximate or truncated index is read from disk for each query" if index else ""
-    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, untimed=untimed)
+    exact = _built_from(indexes) if index else []
+    rank_exactly = partial(rank, indexes=exact, index=None, dimensions=None) if exact else None
+    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, exact=rank_exactly)
+
+
+def _built_from(indexes: Sequence[Path]) -> list[Path]:
+    """Return the exact indexes from which others were built, as their records name them; none if one is gone."""
+    inputs = [source for path in indexes for source in provenance.record_of(path).inputs]
+    exact = [path for option, path, _ in inputs if option == "exact"]
+    return exact if all(path.exists() for path in exact) else []
 
 
 def _of_queries(checkpoint: Path | None, query_tower: Path | None) -> Path:
