@@ -340,12 +340,15 @@ def test_latency_measures_what_it_can_and_names_the_rest(plant, capsys):
         "tiny": "'tiny' cannot be searched: its stage feedback has no opener",
         "fused": "results/runs/tiny/small.run.gz is another one than results/runs/fused/small.json was made from",
         "own": "'own' cannot be searched: its model brings code of its own",
-        "int8": "its approximate or truncated index is read from disk for each query",
     }
     for name, why in left_out.items():
         assert f"{name} is left out: {why}" in shown.err
-    [_, _, row] = shown.out.splitlines()
+    [heads, _, row, approximate] = shown.out.splitlines()
     assert row.split()[:3] == ["bm25", "retrieve", "1000"]
     table = pd.read_csv("results/grids/grid/tables/latency.csv")
-    assert table["system"].tolist() == ["bm25"]
+    assert table["system"].tolist() == ["bm25", "int8"]
     assert f"{table['p50_ms'][0]:.1f}" == row.split()[3]
+    assert heads.split()[-1] == "recall_of_exact"
+    assert np.isnan(table["recall_of_exact"][0])
+    assert f"{table['recall_of_exact'][1]:.3f}" == approximate.split()[-1]
+    assert table["recall_of_exact"][1] > 0.5
