@@ -78,7 +78,7 @@ def independent(work: Path, system: str, dataset: str) -> dict[str, float]:
         for row in queries.to_dict("records"):
             scores.loc[row["_id"], list(row.get("excluded", []))] = 0
         found = scores.where(scores != 0)  # a product of 0 is that of texts without a common term
-        run: dict[str, Any] = {str(query): row.nlargest(1000).to_dict() for query, row in found.iterrows()}
+        run: dict[str, Any] = {str(query): row.dropna().nlargest(1000).to_dict() for query, row in found.iterrows()}
         qrels: dict[str, dict[str, int]] = {}
         lines = pd.read_csv(work / paths.QRELS.format(dataset=dataset), sep="\t", dtype=str)
         for query, document, grade in lines.to_numpy():
@@ -130,8 +130,9 @@ def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -
         other = "" if pd.isna(row["independent"]) else f"{row['independent']:.4f}"
         cells = [row["dataset"], f"`{row['system']}`", written(row["metric"]), f"{row['value']:.4f}", interval, other]
         yield f"| {' | '.join([*cells, *beside])} |"
-    lacking = answers.verdicts.loc[answers.verdicts["status"] != DONE, ["system", "dataset"]].drop_duplicates()
-    yield from (f"\nNot run for this page: `{system}` on {dataset}." for system, dataset in lacking.to_numpy())
+    lacking = answers.verdicts[answers.verdicts["status"] != DONE]
+    for system, rows in lacking.groupby("system", sort=False):
+        yield f"\nNot run for this page: `{system}` on {', '.join(rows['dataset'].unique())}."
     yield "\n## Acceptance\n\nCommit bb7240ae was measured on 2026-11-28, apart from development, with other"
     yield "generators and seeds than before, on two cores of an AMD EPYC (AVX-512, no AMX) without GPU, conda and hub."
     yield "\n| what | figure |\n|---|---|"
