@@ -141,7 +141,7 @@ def test_the_files_of_a_checkpoint_say_its_family(tiny_models, family):
 )
 def test_the_class_that_saved_a_checkpoint_says_its_family(tmp_path, save, family):
     save(tmp_path / "mine")
-    _, entries = describe_model(str(tmp_path / "mine"))
+    _, entries = entries_of_model(str(tmp_path / "mine"))
     assert entries["models"]["mine"]["family"] == family
 
 

@@ -77,12 +77,7 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
             raise DataError(f"{path}: a name of a column is in quotes, which are characters in TSV: save it as CSV")
         for number, row in enumerate(rows, start=1):
             place = f"{path} row {number}"
-            if len(row) > len(names) or (tabbed and len(row) < len(names)):
-                remedy = "save texts with line breaks or tabs as CSV" if tabbed else "put texts with ',' in quotes"
-                raise DataError(f"{place} has {len(row)} columns, the header {len(names)}: {remedy}")
-            if tabbed and any(map(_QUOTED.fullmatch, row)):
-                twice = "a text in quotes, and each quote within it twice"
-                raise DataError(f"{place}: {twice}, as in CSV. In TSV, quotes are characters: save it as CSV")
+            _check_row(row, len(names), tabbed, place)
             if any("\n" in cell for cell in row):
                 broken.append(number)
             yield dict(zip(names, row, strict=False)), place
@@ -93,6 +88,16 @@ def table(path: Path) -> Iterator[tuple[dict[str, str], str]]:
         ) from None
     if broken:
         warn(f"{path}: rows with a text over several lines: {len(broken):,}, row {broken[0]:,} first. {_LATE_QUOTE}")
+
+
+def _check_row(row: list[str], columns: int, tabbed: bool, place: str) -> None:
+    """Raise DataError if a row does not fit the columns of a table, or a row of TSV is quoted as CSV is."""
+    if len(row) > columns or (tabbed and len(row) < columns):
+        remedy = "save texts with line breaks or tabs as CSV" if tabbed else "put texts with ',' in quotes"
+        raise DataError(f"{place} has {len(row)} columns, the header {columns}: {remedy}")
+    if tabbed and any(map(_QUOTED.fullmatch, row)):
+        twice = "a text in quotes, and each quote within it twice"
+        raise DataError(f"{place}: {twice}, as in CSV. In TSV, quotes are characters: save it as CSV")
 
 
 def check_line(text: str, what: str, place: str) -> None:

@@ -229,14 +229,7 @@ class EvaluationSet:
         if unknown := excluded.union([MODEL + model] if model else []) - everyone.keys():
             raise BeirgridError(f"nobody has graded as {min(unknown)!r} (judges are {names})")
         grades = {MODEL + model: everyone[MODEL + model]} if model else people
-        scale = self.description.grades
-        others = [(judge, grade) for judge, of in grades.items() for grade in of.values() if grade not in scale]
-        if others:
-            judge, grade = others[0]
-            raise BeirgridError(
-                f"{self.folder}/set.json has the grades {', '.join(map(str, scale))}, but {len(others):,} judgements "
-                f"have others, first {grade} by {judge}: put the scale back, or judge these pairs again"
-            )
+        self._refuse_other_grades(grades)
         resolved, undecided = resolve(grades, how, adjudicator)
         if undecided:
             query, document = undecided[0]
@@ -258,6 +251,17 @@ class EvaluationSet:
                 resolution=how,
                 adjudicator=adjudicator,
                 agreement=[coefficient._asdict() for coefficient in measured if coefficient.pairs],
+            )
+
+    def _refuse_other_grades(self, grades: Mapping[str, Mapping[Pair, int]]) -> None:
+        """Raise BeirgridError if a judge gave a grade that the set does not have."""
+        scale = self.description.grades
+        others = [(judge, grade) for judge, of in grades.items() for grade in of.values() if grade not in scale]
+        if others:
+            judge, grade = others[0]
+            raise BeirgridError(
+                f"{self.folder}/set.json has the grades {', '.join(map(str, scale))}, but {len(others):,} judgements "
+                f"have others, first {grade} by {judge}: put the scale back, or judge these pairs again"
             )
 
     def _add_version(self, number: int, resolved: Mapping[Pair, int], **about: Any) -> Version:

@@ -307,14 +307,8 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     types = {module["type"].rpartition(".")[2] for module in modules}
     architectures = config.get("architectures") or []
     similarity = stated.get("similarity_fn_name") or ("cosine" if "Normalize" in types else None)
-    signs = {
-        "late-interaction": similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures),
-        "sparse": types & {"SpladePooling", "MLMTransformer"},
-        "dense": "Pooling" in types,
-        "cross-encoder": any(name.endswith("ForSequenceClassification") for name in architectures),
-    }
-    family = family or _OF_CLASS.get(stated.get("model_type"), "")
-    family = family or next((name for name, is_seen in signs.items() if is_seen), "")
+    of_class = _OF_CLASS.get(str(stated.get("model_type")), "")
+    family = family or of_class or _seen_family(types, architectures, similarity)
     if not family:
         raise ConfigError(
             f"--model: the files of {folder} do not say its family ({', '.join(architectures) or 'no architectures'}); "
@@ -322,6 +316,17 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
         )
     entry = {"family": family, "path": str(folder)}
     return entry | ({"similarity": _taken_similarity(folder, similarity)} if family == "dense" else {})
+
+
+def _seen_family(types: set[str], architectures: Sequence[str], similarity: str | None) -> str:
+    """Return the family that modules, architectures and similarity of a checkpoint show, or an empty string."""
+    signs = {
+        "late-interaction": similarity == "MaxSim" or any(name.startswith("HF_ColBERT") for name in architectures),
+        "sparse": types & {"SpladePooling", "MLMTransformer"},
+        "dense": "Pooling" in types,
+        "cross-encoder": any(name.endswith("ForSequenceClassification") for name in architectures),
+    }
+    return next((name for name, is_seen in signs.items() if is_seen), "")
 
 
 def _taken_similarity(model: str | Path, stated: str | None) -> str:
