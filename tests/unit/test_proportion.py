@@ -3,6 +3,7 @@
 import ast
 from pathlib import Path
 
+import lines
 import pytest
 from lines import branches, excesses, lines_by_folder, tangles
 
@@ -37,3 +38,13 @@ def test_a_function_with_too_many_branches_is_named(tmp_path: Path) -> None:
     assert tangles(tmp_path, some=0, most=0) == ["runs.py:1 first has 1 branches, more than 0: make it several"]
     (line,) = tangles(tmp_path, some=0, few=0)
     assert line == "runs.py:1 first has 1 branches, and 1 functions have more than 0: make it several"
+
+
+def test_tokens_of_a_line_are_counted_without_comments_and_docstrings(tmp_path, monkeypatch):
+    (tmp_path / "runs.py").write_text(
+        '"""Runs.\n\nOf systems.\n"""\n\n# All.\nx = [\n    1,\n]\n\n\ndef f():\n    """No one."""\n'
+    )
+    assert lines.density(tmp_path / "runs.py") == (11, 4)  # x = [ 1 , ] and def f ( ) :
+    assert lines.crowded(tmp_path) == []
+    monkeypatch.setattr(lines, "_TOKENS_PER_LINE", 2)
+    assert lines.crowded(tmp_path) == ["a line of code has 2.75 tokens, more than 2: unpack runs.py"]
