@@ -190,7 +190,8 @@ class Resources:
         """Tell whether a job of a shard, or one that it reads from, has a model that is trained here."""
         sources = job.sources(self.grid)
         return any(
-            one.stage.kind == "train" or (one.stage.group == "shard" and self._is_trained(one)) for one in sources
+            source.stage.kind == "train" or (source.stage.group == "shard" and self._is_trained(source))
+            for source in sources
         )
 
     def _cell_group(self, system: str, dataset: str) -> str | None:

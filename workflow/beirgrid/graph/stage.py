@@ -75,7 +75,8 @@ class Job(NamedTuple):
     def sources(self, grid: Grid) -> list[Job]:
         """Return the jobs that make the inputs of the job."""
         given = self.inputs(grid).values()
-        return [one.job for of_option in given for one in ([of_option] if isinstance(of_option, Output) else of_option)]
+        lists = [[of_option] if isinstance(of_option, Output) else of_option for of_option in given]
+        return [made.job for outputs in lists for made in outputs]
 
 
 class Output(NamedTuple):

@@ -256,7 +256,7 @@ class EvaluationSet:
     def _refuse_other_grades(self, grades: Mapping[str, Mapping[Pair, int]]) -> None:
         """Raise BeirgridError if a judge gave a grade that the set does not have."""
         scale = self.description.grades
-        others = [(judge, grade) for judge, of in grades.items() for grade in of.values() if grade not in scale]
+        others = [(judge, grade) for judge, own in grades.items() for grade in own.values() if grade not in scale]
         if others:
             judge, grade = others[0]
             raise BeirgridError(
