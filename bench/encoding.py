@@ -174,7 +174,7 @@ def open_theirs(model: Model, folder: Path, precision: str) -> Any:
 def open_ours(model: Model, folder: Path, runtime: Runtime) -> tuple[Any, Callable[[list[Any]], Any]]:
     """Open our model; return it, and the function that computes texts (or pairs)."""
     opened = open_model(folder, TypeAdapter(models.Model).validate_python(model.entry), runtime)
-    if not hasattr(opened, "score"):
+    if hasattr(opened, "encode_documents"):
         return opened, opened.encode_documents
     return opened, lambda pairs: opened.score(*map(list, zip(*pairs, strict=True)))
 

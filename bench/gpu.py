@@ -119,7 +119,9 @@ def machine() -> dict[str, Any]:
         command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
         card, driver = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().split(", ")
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return {"card": card, "driver": driver, "date": today, "versions": provenance.installed(NAMES)}
+    commit = os.environ.get("COMMIT")  # for a copy of the checkout without its history
+    versions = provenance.installed(NAMES) | ({"beirgrid": commit} if commit else {})
+    return {"card": card, "driver": driver, "date": today, "versions": versions}
 
 
 # Models

@@ -46,6 +46,12 @@ def test_a_wrong_kernel_fails(gpu, monkeypatch):
     assert found["distance"] > gpu.TOLERANCE["float32"]
 
 
+@pytest.mark.parametrize("kind", ["decoder", "sparse", "late-interaction", "cross-encoder", "T5"])
+def test_a_family_is_its_own_equal(gpu, kind):
+    found = gpu.compare_kind(kind, "float32")
+    assert found["passed"], found
+
+
 def test_a_vector_that_depends_on_its_batch_fails(gpu, monkeypatch):
     padded = Tokens.padded
 
