@@ -27,7 +27,8 @@ CONFIDENCE = 0.95
 # Shares of the distribution below and above an interval.
 LEVELS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 # Draws in a block of resamples (1 MB), and sign patterns in a block.
-BLOCK, AT_ONCE = 2**17, 512
+BLOCK = 2**17
+AT_ONCE = 512
 # Most differences whose sign patterns are all enumerated.
 ENUMERATED = 18
 
@@ -75,7 +76,8 @@ def resampled_means(
     weighted = values * query_weights(len(values), parts)[:, None]
     means = np.zeros((resamples, values.shape[1]))
     for start, end in itertools.pairwise(np.cumsum([0, *(parts or [len(values)])])):
-        seed, size = _seed(rng), end - start
+        seed = _seed(rng)
+        size = end - start
         step = max(1, BLOCK // size)
         for first in range(0, resamples, step):
             counts = draws.resample_counts(seed, first, min(step, resamples - first), size)

@@ -184,7 +184,9 @@ def intervals(dataset: EvaluatedDataset, *, seed: int = 0, resamples: int = sign
 
 def _pairs(dataset: EvaluatedDataset, seed: int, permutations: int | None) -> pd.DataFrame:
     """Return the pairs of a dataset whose rows are the units of all its metrics."""
-    scores, parts, count = dataset.scores, dataset.parts, len(dataset.metrics)
+    scores = dataset.scores
+    parts = dataset.parts
+    count = len(dataset.metrics)
     flat = scores.reshape(len(scores), -1)
     tukey, signs = (significance.generator(seed, dataset.name, use) for use in ("tukey", "randomisation"))
     p_tukey = significance.tukey(scores, tukey, parts=parts, permutations=permutations)
@@ -231,7 +233,8 @@ def _corrected(tests: pd.DataFrame) -> pd.DataFrame:
 
 def _tests(means: pd.DataFrame, pairs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
     """Return the means with the tests of each system against the best and against the baseline."""
-    both, of_metric = both_ways(pairs), means["metric"]
+    both = both_ways(pairs)
+    of_metric = means["metric"]
     better = means["mean"].where(~of_metric.map(measures.lower_is_better), -means["mean"])
     leaders = means.loc[better.groupby(of_metric).idxmax()].set_index("metric")
     table = means.assign(best=of_metric.map(leaders["system"]))
@@ -338,9 +341,12 @@ def _across(datasets: Sequence[EvaluatedDataset], systems: Sequence[str], baseli
         matrices.append((np.asfortranarray(flat), dataset.parts))  # the order in memory decides how sums round
     intervals = over_datasets.mean_intervals(matrices)
     means = np.stack([significance.mean(*matrix) for matrix in matrices])
-    tables, count, width = [], len(systems), len(systems) * (1 if reference is None else 2)
+    tables = []
+    count = len(systems)
+    width = len(systems) * (1 if reference is None else 2)
     for start, metric in zip(range(0, means.shape[1], width), metrics, strict=True):
-        own, differences = slice(start, start + count), slice(start + count, start + width)
+        own = slice(start, start + count)
+        differences = slice(start + count, start + width)
         lower = measures.lower_is_better(metric)
         table = summarise(means[:, own], systems, baseline, lower_is_better=lower)
         table["p_best"] = over_datasets.against_best(means[:, own], lower_is_better=lower)
@@ -419,7 +425,9 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     measured = {dataset.name: dataset for dataset in _datasets(grid, cells, grid.systems)}
     of_seeds = _datasets(grid, cells, grid.members)
     rows = {name: measured[name] for name in grid.rows if name in measured}
-    baseline, seed, counted = grid.baseline or None, grid.seed, [name for name in grid.counted_once if name in rows]
+    baseline = grid.baseline or None
+    seed = grid.seed
+    counted = [name for name in grid.counted_once if name in rows]
     training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     compared = [compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
     made = {

@@ -21,7 +21,10 @@ from .grid import Grid
 
 Amounts = dict[str, float]
 # Defaults for entries without statistics: about the mean of BEIR, and BERT-base.
-DOCUMENTS, DOCUMENT_WORDS, QUERIES, QUERY_WORDS = 100_000, 150.0, 1000, 12.0
+DOCUMENTS = 100_000
+DOCUMENT_WORDS = 150.0
+QUERIES = 1000
+QUERY_WORDS = 12.0
 MODEL = {"parameters": 110.0, "embeddings": 24.0, "dimensions": 768.0}
 # Subword tokens per word of English, approximately.
 WORD_PIECES = 1.35
@@ -33,14 +36,16 @@ SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # measured on 2 cores (part generation of make bench; 0.61 to 0.77 CPU seconds for 40 queries of a document of 150
 # words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
 # kernels and reads all keys and values, where a GPU gains less than in matrix products.
-SAMPLED_PIECES, SAMPLING_COST = 16, {"cpu": 0.33, "cuda": 1.0}
+SAMPLED_PIECES = 16
+SAMPLING_COST = {"cpu": 0.33, "cuda": 1.0}
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
 TRAINING_COST = 6.0
 # Texts whose vectors an encoder has in memory at a time (encoders/protocol.py).
 WINDOW = 2048
 # Assumed seconds per request: a batch of texts, and an ordering by a chat model.
-REQUEST_SECONDS, ANSWER_SECONDS = 1.0, 5.0
+REQUEST_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
 # MB of a document's published queries: 40 of 36 bytes, assumed. The compressed download is a third.
 PUBLISHED_MB = 40 * 36e-6
 
@@ -59,7 +64,8 @@ class Sizes:
     def documents(self, corpus: str, shard: int | None = None) -> int:
         """Return the number of documents of a corpus or shard, estimated if unregistered."""
         registered = self.config.corpora[corpus].documents
-        documents, size = registered or self._guess(corpus), self.config.encode.shard
+        documents = registered or self._guess(corpus)
+        size = self.config.encode.shard
         return documents if shard is None or not registered else min(size, documents - shard * size)
 
     def _guess_documents(self, corpus: str) -> int:
@@ -154,7 +160,8 @@ class Sizes:
 
     def read_flops(self, model: str, texts: float, words: float) -> float:
         """Return the FLOPs of encoding ``texts`` texts of ``words`` words each."""
-        size, pieces = self.model(model), self.pieces(model, words)
+        size = self.model(model)
+        pieces = self.pieces(model, words)
         # A layer has about 12 width² weights, and attention takes 4 width FLOPs per pair of tokens.
         attention = 1 + pieces / (6 * MODEL["dimensions"])
         return texts * 2e6 * (size["parameters"] - size["embeddings"]) * pieces * attention
@@ -164,7 +171,8 @@ class Sizes:
     def of_any_job(self, wildcards: Mapping[str, str]) -> Amounts:
         """Return the work that follows from a job's dataset, or from its corpus or shard and model."""
         work = {"job": 1.0, "cuda_job": float(self.device != "cpu")}
-        corpus, shard = wildcards.get("corpus"), wildcards.get("shard")
+        corpus = wildcards.get("corpus")
+        shard = wildcards.get("shard")
         if dataset := wildcards.get("dataset"):
             corpus = self.grid.corpus(dataset)
             work |= {"queries": self.queries(dataset), "hits": self.hits(dataset)}
@@ -179,8 +187,10 @@ class Sizes:
 
     def vector_sizes(self, model: str, corpus: str, shard: int) -> Amounts:
         """Return the sizes of a shard of vectors, as each family has them."""
-        entry, documents = self.config.models[model], self.documents(corpus, shard)
-        dimensions, tokens = self.model(model)["dimensions"], documents * self.pieces(model, self.words[corpus])
+        entry = self.config.models[model]
+        documents = self.documents(corpus, shard)
+        dimensions = self.model(model)["dimensions"]
+        tokens = documents * self.pieces(model, self.words[corpus])
         terms = SPARSE_TERMS[entry.pooling if isinstance(entry, entries.SparseModel) else "splade"]
         return {
             "vectors_mb": self.vectors(model, corpus, shard) * dimensions * 4 / 1e6,
@@ -195,7 +205,8 @@ class Sizes:
         entry = self.config.models[model]
         if not entry.endpoint:
             return self._computing(model, self.read_flops(model, texts, words))
-        together, seconds = entry.endpoint.batch, REQUEST_SECONDS
+        together = entry.endpoint.batch
+        seconds = REQUEST_SECONDS
         if isinstance(entry, entries.ListwiseReranker):  # each answer moves the window by a step
             together, seconds = entry.step, ANSWER_SECONDS
         return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}

@@ -58,7 +58,8 @@ def read(grid: str, scores: pd.DataFrame) -> Analyses:
     Raises:
         DataError: a file is damaged.
     """
-    folder, record = Path(paths.GRID_FOLDER.format(grid=grid)), Path(paths.ANALYSES_RECORD.format(grid=grid))
+    folder = Path(paths.GRID_FOLDER.format(grid=grid))
+    record = Path(paths.ANALYSES_RECORD.format(grid=grid))
     digest = hashlib.sha256(to_csv("scores", scores).encode()).hexdigest()
     outdated = record.is_file() and provenance.read_record(record)["facts"].get("scores") != digest
     return Analyses(list(_figures(folder / "figures")), dict(_tables(folder / "tables")), outdated)

@@ -38,7 +38,8 @@ class Answer(NamedTuple):
 def answer(grid: GridSummary, answers: Answers) -> Answer:
     """Answer a grid's question. A planned comparison is answered first; otherwise, which system is best."""
     across = grid_tables.main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
-    finished, compared = counts(grid, answers), across.dropna(subset="mean")
+    finished = counts(grid, answers)
+    compared = across.dropna(subset="mean")
     lacking = "No system has a score on every dataset." if finished.get(DONE) else "No cell has a score yet."
     best = _leader(grid, answers, compared) if len(compared) else Answer([lacking], [], [])
     planned = _planned(grid, answers)
@@ -194,7 +195,8 @@ def _score(answers: Answers, lead: Any) -> str:
     scores = _of_lead(answers.scores, lead).query("system == @lead.system")
     seeds = answers.seeds.query("system == @lead.system and metric == @lead.metric")
     if lead.datasets == 1:
-        ends, where = (scores["low"].iloc[0], scores["high"].iloc[0]), lead.names
+        ends = (scores["low"].iloc[0], scores["high"].iloc[0])
+        where = lead.names
         seeds = seeds[seeds["dataset"] == lead.names]
     else:
         zero_shot = " that no compared system was trained on" if lead.over == ZERO_SHOT else ""

@@ -176,7 +176,8 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
 
 def _draw_differences(axis: Axes, rows: pd.DataFrame) -> None:
     ordered = np.sort(rows["difference"].to_numpy(np.float64))[::-1]
-    above, below = int((ordered > 0).sum()), int((ordered < 0).sum())
+    above = int((ordered > 0).sum())
+    below = int((ordered < 0).sum())
     axis.set_title(f"{axis.get_title()}\n{above} higher, {len(ordered) - above - below} equal, {below} lower")
     at = np.linspace(0, len(ordered) - 1, min(_DRAWN_QUERIES, len(ordered))).round().astype(int)
     axis.fill_between(at, ordered[at].clip(min=0), step="mid", color="C0")

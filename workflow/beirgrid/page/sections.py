@@ -24,7 +24,8 @@ from .texts import Shown
 # Maximum pairs on the page. If there are more, only those of the first metric are included, up to this number.
 MOST_PAIRS = 20_000
 # Maximum per-query values on the page, and the range of queries listed per dataset.
-MOST_VALUES, LISTED = 60_000, range(20, 500)
+MOST_VALUES = 60_000
+LISTED = range(20, 500)
 # Characters of a query in a list.
 MOST_CHARACTERS = 100
 # Columns of the tests of pairs, and of the means of pairs over datasets, that the page's script reads in this order.
@@ -89,7 +90,8 @@ def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
         *_mean_columns(answers.across[answers.across["metric"] == metric]),
         *(Column(name, name) for name in grid.rows),
     ]
-    facts, lower = cell_facts(answers, grid, metric), lower_is_better(metric)
+    facts = cell_facts(answers, grid, metric)
+    lower = lower_is_better(metric)
     keys = [f"{column.key}: {column.names}" if column.names else column.key for column in columns]
     places = pd.MultiIndex.from_product([grid.systems, keys]).swaplevel()
     cells = _cells(facts).reindex(places, fill_value="").replace({"text": {"": PENDING}})
@@ -107,7 +109,8 @@ def _cells(facts: pd.DataFrame) -> pd.DataFrame:
     and that of the verdict. ``bar`` has the places of low, value and high in percent between the lowest and the highest
     end of the column, or nothing.
     """
-    ends, of_column = facts[["low", "value", "high"]], facts["dataset"].to_numpy()
+    ends = facts[["low", "value", "high"]]
+    of_column = facts["dataset"].to_numpy()
     least, most = (getattr(ends, end)(axis=1).groupby(of_column).transform(end) for end in ("min", "max"))
     places = ends.sub(least, axis=0).div((most - least).replace(0, np.nan), axis=0) * 100
     bars = pd.Series([tuple(texts.number(end, ".1f") for end in row) for row in places.to_numpy()], facts.index)
@@ -242,7 +245,8 @@ def datasets(grid: GridSummary, answers: Answers) -> Shown:
     rows = []
     for name in grid.rows:
         entry = grid.datasets[name]
-        corpus, dataset = _facts(entry.corpus_record), _facts(entry.dataset_record)
+        corpus = _facts(entry.corpus_record)
+        dataset = _facts(entry.dataset_record)
         row = entry.model_dump(include={"task", "domain", "relevance", "licence"})
         row |= {"dataset": name, "documents": corpus.get("documents"), "queries": queries.get(name)}
         row["source"] = f"mean of {', '.join(entry.mean_of)}" if entry.mean_of else entry.source

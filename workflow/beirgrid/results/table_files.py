@@ -36,7 +36,8 @@ INCOMPLETE = "incomplete"
 # Sign of a value with a warning, which a note below the table explains.
 FLAW = "§"
 # Signs of a value on a dataset that the system was, or may have been, trained on.
-_TRAINED, _MAYBE_TRAINED = "‡", "?"
+_TRAINED = "‡"
+_MAYBE_TRAINED = "?"
 # Characters that LaTeX would misread, or lacks in some fonts.
 _LATEX = str.maketrans(
     {
@@ -180,7 +181,8 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> dict[str, pd.DataF
     The facts are value, text, best, alike, and signs with the deviation over the seeds. The last row has the means, if
     there are several datasets. The metric is the name of the index.
     """
-    facts, systems = cell_facts(answers, grid, metric), list(ordered(grid, answers).systems)
+    facts = cell_facts(answers, grid, metric)
+    systems = list(ordered(grid, answers).systems)
     deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
     facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
     rows = [*grid.rows, *([mean_name(grid)] if len(averaged_rows(grid)) > 1 else [])]
@@ -219,7 +221,8 @@ def shown_scores(scores: pd.DataFrame, grid: GridSummary) -> pd.DataFrame:
 
 def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
     """Return the notes on values that all tables of a grid have."""
-    grid, scores = ordered(grid, answers), answers.scores
+    grid = ordered(grid, answers)
+    scores = answers.scores
     notes = [seed_note(grid), DEVIATION] if grid.seeds else []
     if grid.trained_on:
         notes.append(f"{_TRAINED}: the system was trained on the dataset, so the value is not zero-shot.")
@@ -250,7 +253,8 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     """Return a note on scores that were not computed in float32, or an empty string."""
     shown = shown_scores(scores, grid)
     shown = shown[shown["precision"] != ""].drop_duplicates(["system", "dataset"])
-    whole, notes = Counter(shown["system"]), []
+    whole = Counter(shown["system"])
+    notes = []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
         of_systems = cells.groupby("system", sort=False)["dataset"].agg(list).items()
         names = [

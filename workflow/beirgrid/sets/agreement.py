@@ -51,7 +51,8 @@ def krippendorff(values: np.ndarray) -> float:
     counts = counts[counts.sum(1) >= 2]
     if not counts.size:
         return float("nan")
-    sizes, same = counts.sum(1)[:, None, None], np.eye(counts.shape[1])
+    sizes = counts.sum(1)[:, None, None]
+    same = np.eye(counts.shape[1])
     coincidences = ((counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * same) / (sizes - 1)).sum(0)
     totals = coincidences.sum(0)
     sums = np.concatenate([[0.0], np.cumsum(totals)])
@@ -125,7 +126,8 @@ def _with_interval(name: str, statistic: Callable[[np.ndarray], float], grades: 
     if not pairs:
         return Coefficient(name, tuple(grades), 0, *[float("nan")] * 3)
     _, query = np.unique([query for query, _ in pairs], return_inverse=True)
-    blocks, random = [np.flatnonzero(query == number) for number in range(query.max() + 1)], np.random.default_rng(0)
+    blocks = [np.flatnonzero(query == number) for number in range(query.max() + 1)]
+    random = np.random.default_rng(0)
     drawn = (random.integers(len(blocks), size=len(blocks)) for _ in range(_RESAMPLES))
     samples = [statistic(values[:, np.concatenate([blocks[at] for at in sample])]) for sample in drawn]
     low, high = np.nanpercentile(samples, [2.5, 97.5]) if not np.isnan(samples).all() else [float("nan")] * 2
