@@ -309,6 +309,14 @@ def test_a_cell_that_another_grid_replaced_says_so_and_is_no_failure(grid, kept,
     table, warned = capsys.readouterr()
     assert re.search("^a .*& replaced &", table, re.MULTILINE)
     assert f"a on x has no score: replaced by grid other{said}. To compute it, run the grid test again" in warned
+    told = f"a on x was replaced by grid other: {path} has other settings than this grid asks for"
+    with pytest.raises(DataError, match=re.escape(told)):
+        load_scores("test")
+    assert main(["show", "a", "x", "--directory", "results/grids/test"]) == 1
+    assert main(["compare", "test:a", "test:b", "--datasets", "x"]) == 2
+    assert capsys.readouterr().err.count(told) == 2
+    for place in ("other", "."):  # the grid that made them, and no grid in particular
+        assert 0.9 in load_scores(place)["value"].to_list()
     whole = grid_cells.combined({"x": grid_cells.CellState("replaced", ""), "y": grid_cells.CellState("done", "")})
     assert whole == ("replaced", "lacks x (replaced)")
 

@@ -5,9 +5,10 @@ A results folder may have any name, and may come from another version of beirgri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from ..core import files, paths
 from ..core.errors import DataError, warn
@@ -32,6 +33,25 @@ class Result(NamedTuple):
     qrels: Path
     records: tuple[Path, ...]  # of the steps before the evaluation; without a grid's summary, of dataset and run alone
     language: str = ""  # of the corpus, an ISO 639-1 code; empty without a grid's summary
+    # Digests of the settings that the grid asked for, by record; empty unless the results of one grid are read.
+    asked: Mapping[Path, str] = MappingProxyType({})
+
+    def refuse_replaced(self) -> None:
+        """Refuse a cell of which another grid has made a file again with other settings.
+
+        Raises:
+            DataError: a record has another digest of settings than the grid asked for.
+        """
+        folder = self.scores.parents[2]
+        for record, key in self.asked.items():
+            now = files.read_json(record).get("settings_key") if record.is_file() else None
+            if now not in (None, key):
+                asked = of_grids(folder, lambda summary: _asked(files.read_json(summary), folder))
+                names = " and ".join(name for name, of_grid in asked.items() if of_grid.get(record) == now)
+                raise DataError(
+                    f"{self.system} on {self.dataset} was replaced by {f'grid {names}' if names else 'another run'}: "
+                    f"{record} has other settings than this grid asks for. Run this grid again for its own scores"
+                )
 
 
 class Results(NamedTuple):
@@ -130,7 +150,8 @@ def find(place: str | Path, grid: str = "") -> Results:
     cells: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
     for of_grid, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
-        cells |= of_grid
+        # Of several grids, none is asked for: the files are those of the last one that made them.
+        cells |= {key: cell._replace(asked=MappingProxyType({})) for key, cell in of_grid.items()}
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
     keys = list[tuple[str, str]]()
     for system in sorted(filter(Path.is_dir, (folder / "metrics").iterdir())):
@@ -163,11 +184,19 @@ def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result]
     cells = {}
     with files.reading(summary):
         content = files.read_json(summary)
+        asked = _asked(content, folder)
         for cell in content.get("cells", ()):
             key = (cell["system"], cell["dataset"])
             language = content.get("datasets", {}).get(cell["dataset"], {}).get("language", "en")
-            cells[key] = _result(folder, *key, cell.get("records", ()), language)
+            found = _result(folder, *key, cell.get("records", ()), language)
+            of_cell = {path: asked[path] for path in (*found.records, found.scores) if path in asked}
+            cells[key] = found._replace(asked=of_cell)
         return cells, {system: tuple(members) for system, members in content.get("seeds", {}).items()}
+
+
+def _asked(content: Mapping[str, Any], folder: Path) -> dict[Path, str]:
+    """Return the digests of the settings in the content of a summary, by record."""
+    return {folder / Path(path).relative_to("results"): key for path, key in content.get("settings", {}).items()}
 
 
 def _result(

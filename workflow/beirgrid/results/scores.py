@@ -81,9 +81,11 @@ def read_cell(
         ancestry: what is known of artifacts already.
 
     Raises:
-        DataError: a file is damaged, or belongs to another run, dataset or grid, or something behind the scores was
-            made again since.
+        DataError: a file is damaged, or belongs to another run, dataset or grid; another grid has replaced the cell;
+            or something behind the scores was made again since.
     """
+    if isinstance(cell, results_folder.Result):
+        cell.refuse_replaced()
     path, per_query = cell.scores, cell.per_query
     scores = read(path)
     if (scores.system, scores.dataset) != (cell.system, cell.dataset):

@@ -101,8 +101,9 @@ def show_cell(
     Raises:
         BeirgridError: the cell has no scores, not this metric, or no such query.
     """
-    os.chdir(results_folder.working_folder(directory)[0])
-    results = results_folder.find(".")
+    folder, grid = results_folder.working_folder(directory)
+    os.chdir(folder)
+    results = results_folder.find(".", grid)
     cell, values = _scored(results, system, dataset)
     key = _metric(cell, values, metric)
     if against and query is not None:
