@@ -43,13 +43,13 @@ def test_vectors_stand_in_the_order_of_the_texts(served, client):
 
 
 def test_keys_of_the_entry_are_sent(served, client):
-    asked = client(dimensions=4, max_characters=3, body={"user": "x", "task": "d"}, query_body={"task": "q"})
+    asked = client(dimensions=5, max_characters=3, body={"user": "x", "task": "d"}, query_body={"task": "q"})
     served.faults.append(lambda answer: answer | {"data": [{**row, "embedding": [1] * 26} for row in answer["data"]]})
-    assert asked.embed(TEXTS).shape == (4, 4)  # asked again: the first answer has another number of dimensions
+    assert asked.embed(TEXTS).shape == (4, 5)  # asked again: the first answer has another number of dimensions
     asked.embed(["query"], query=True)
     _, document, query = (body for _, body in served.asked)
     assert document["input"] == ["a c", "the", " ", "zeb"]
-    assert (document["dimensions"], document["user"], document["task"]) == (4, "x", "d")
+    assert (document["dimensions"], document["user"], document["task"]) == (5, "x", "d")
     assert (query["input"], query["task"]) == (["que"], "q")
 
 
@@ -100,7 +100,7 @@ FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", b"[" * 100_000, lambda a
 FAULTS += [SHORTER, rows(lambda data: [*data[1:], data[-1]]), rows(lambda data: None)]
 FAULTS += [rows(lambda data: [{"embedding": row["embedding"]} for row in data[::-1]])]  # they do not say whose they are
 FAULTS += [rows(lambda data: [data[0] | {"embedding": [1.0]}, *data[1:]])]
-FAULTS += map(vectors, ([float("nan")] * 26, [None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES))
+FAULTS += map(vectors, ([0.0] * 26, [float("nan")] * 26, [None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES))
 # A negative price would raise the budget, one of 10**30 tokens would end it, and what was read would cost nothing.
 USAGES = [{"total_tokens": of} for of in (float("inf"), -1_000_000, 10**30)]
 USAGES += [{"completion_tokens": 10**30}, {"total_tokens": 10, "completion_tokens": 1000}]

@@ -105,10 +105,11 @@ class Client:
 
         Without ``dimension``, that of the endpoint is expected or, if it has none, any.
         """
-        body: dict[str, Any] = {"model": self.endpoint.model, "input": [self._sent(text) for text in texts]}
+        sent = [self._sent(text) for text in texts]
+        body: dict[str, Any] = {"model": self.endpoint.model, "input": sent}
         if self.endpoint.dimensions:
             body["dimensions"] = self.endpoint.dimensions
-        parse = partial(_vectors, texts=len(texts), dimension=dimension or self.endpoint.dimensions)
+        parse = partial(_vectors, texts=sent, dimension=dimension or self.endpoint.dimensions)
         return np.asarray(self._ask("/embeddings", body, parse, query=query))
 
     def rerank(self, query: str, documents: Sequence[str]) -> np.ndarray:
@@ -350,9 +351,15 @@ def _content(answer: Any) -> str:
     return content
 
 
-def _vectors(answer: Any, texts: int, dimension: int | None) -> np.ndarray:
-    """Parse the vectors of a response. They are lists of numbers: nothing tells the order of bytes in base64."""
-    vectors = _numbers(answer["data"], "embedding", texts, 2)
+def _vectors(answer: Any, texts: Sequence[str], dimension: int | None) -> np.ndarray:
+    """Parse the vectors of a response. They are lists of numbers: nothing tells the order of bytes in base64.
+
+    Some servers give zeros for a text that they failed to read. No document with words has such a vector.
+    """
+    vectors = _numbers(answer["data"], "embedding", len(texts), 2)
+    for text, vector in zip(texts, vectors, strict=True):
+        if not vector.any() and any(map(str.isalpha, text)):
+            raise ValueError(f"its vector of {quoted(text)} has zeros alone")
     if dimension not in (None, vectors.shape[1]):
         raise ValueError(f"its vectors have {vectors.shape[1]} dimensions, not {dimension}")
     return vectors
