@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..config.systems import AnyIndex, Binary, Flat, Hnsw
+from ..core.compute import GpuSearch
 from ..core.errors import DataError
 from . import exact, flat
 
@@ -80,6 +81,7 @@ def search_shards(
     depth: int,
     kind: AnyIndex,
     device: str = "cpu",
+    gpu_search: GpuSearch = "torch",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the indexes of shards, in row order, for ``queries``, float32 [queries, dimension], and merge the results.
 
@@ -96,7 +98,7 @@ def search_shards(
     import faiss
 
     if isinstance(kind, Flat):
-        return flat.search_shards(shards, queries, depth, device)
+        return flat.search_shards(shards, queries, depth, device, gpu_search)
     if isinstance(kind, Binary):
         return _search_bits(shards, queries, depth, kind)
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
@@ -125,7 +127,8 @@ def _search_bits(shards: Sequence[Any], queries: np.ndarray, depth: int, kind: B
     """Find documents by their bits, and score ``oversampling`` times as many as are wanted by the query's floats."""
     import faiss
 
-    dimension, asked = queries.shape[1], _bits(queries)
+    dimension = queries.shape[1]
+    asked = _bits(queries)
     nearest = faiss.ResultHeap(len(queries), depth * kind.oversampling)
     first = 0
     for index in _each(shards, kind, dimension):

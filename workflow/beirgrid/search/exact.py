@@ -41,7 +41,8 @@ BLOCK = 2**14, 2**10
 # Components of documents that are converted to float64 at a time (2 MB).
 COMPONENTS = 2**18
 # Documents that faiss can find on a GPU (its GPU_MAX_SELECTION_K), and bytes of a shard that it sends there at a time.
-FAISS_DEPTH, FAISS_BYTES = 2048, 2**30
+FAISS_DEPTH = 2048
+FAISS_BYTES = 2**30
 
 # Finds the largest products of queries and a shard: float32 in descending order, and rows, both [queries, most].
 Nearest = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]

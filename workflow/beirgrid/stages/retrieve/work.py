@@ -153,7 +153,8 @@ def _ranked(
         elif index:
             assert isinstance(model, DenseModel)
             cut = approximate.truncate(block, dimensions, model.similarity)
-            found = approximate.search_shards(indexes, cut, deep, index, compute.start().device)
+            runtime = compute.start()
+            found = approximate.search_shards(indexes, cut, deep, index, runtime.device, runtime.gpu_search)
         else:
             found = module(model.family).find(indexes, block, deep, compute)
         scores, rows = found
