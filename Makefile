@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-dev demo demo-reranker picture plan test test-slow test-all test-full test-page test-environments test-slurm \
+.PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
   lint docs schema bench bench-parts bench-scale gpu gpu-wheels reproduce lock
 
@@ -30,13 +30,6 @@ setup-dev: .venv/ready-dev ## also install the packages of tests, lint, docs and
 
 demo: .venv/ready ## run the workflow on the embedded collection and print the path of the report
 	@$(RUN) beirgrid demo
-
-demo-reranker: .venv/ready ## train the reranker that the demo ships again, in ten minutes on two cores (then change its hash in config/systems.yaml)
-	$(RUN) beirgrid run config/grids/demo-reranker.yaml
-	rm -rf workflow/resources/reranker && mkdir workflow/resources/reranker
-	cp -r results/models/demo-small-made/checkpoint results/models/demo-small-made/model.json workflow/resources/reranker
-	rm workflow/resources/reranker/checkpoint/.snakemake_timestamp
-	sha256sum workflow/resources/reranker/checkpoint/model.safetensors
 
 picture: demo ## take docs/report.png from the demo's report (needs Chromium; CHROMIUM=...)
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import checkpoints
 import numpy as np
 import pytest
 import torch
+from helpers import ROOT
 from safetensors.torch import load_file
 from sentence_transformers import CrossEncoder
 from transformers import AutoModel, AutoTokenizer, BertModel
@@ -13,6 +16,18 @@ from transformers import AutoModel, AutoTokenizer, BertModel
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.stages.train import work as train
+
+DEMO = ROOT / "workflow/resources/demo"
+
+
+def test_no_test_query_of_the_demo_is_in_its_training():
+    texts = {row["_id"]: row["text"] for row in map(json.loads, (DEMO / "queries.jsonl").open())}
+    asked = {}
+    for split in ("train", "test"):
+        lines = (DEMO / f"qrels/{split}.tsv").read_text().splitlines()[1:]
+        asked[split] = {" ".join(texts[line.split("\t")[0]].casefold().split()) for line in lines}
+    assert (len(asked["train"]), len(asked["test"])) == (672, 50)
+    assert asked["train"].isdisjoint(asked["test"])
 
 
 def _recipe(**keys) -> train.TrainRecipe:
