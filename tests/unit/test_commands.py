@@ -51,7 +51,7 @@ def test_every_option_that_users_type_is_on_a_page(capsys, root):
 # Packages that take over a second to import together, and programs that need few of them.
 HEAVY = {"torch", "transformers", "datasets", "ranx", "numba", "scipy", "statsmodels", "matplotlib", "faiss", "sklearn"}
 RANKING = "runs.Ranking(['a', 'b'], np.array([2, 1], np.float32))"
-FUSIONS = f"[fusion.fuse([{{'q': {RANKING}}}] * 2, method, 10) for method in ('rrf', 'wsum')]"
+FUSIONS = f"[fusion.fuse([{{'q': {RANKING}}}] * 2, fusion.Fusion(method, 10)) for method in ('rrf', 'wsum')]"
 LIGHT = {
     "import beirgrid; dir(beirgrid)": {"numpy", "torch", "pandas", "pydantic"},
     "from beirgrid.__main__ import main; main(['--help'])": {

@@ -31,6 +31,9 @@ from beirgrid.graph import artifacts, job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.graph.stage import jobs_behind
+from beirgrid.results import cells as cell_states
+from beirgrid.results.efficiency import efficiency
+from beirgrid.results.summary import GridSummary
 from beirgrid.runs import runs
 from beirgrid.search import lucene
 from beirgrid.stages.retrieve import work as retrieve
@@ -43,6 +46,10 @@ SYSTEMS = {
     "int8": {"retriever": "dense", "index": {"kind": "int8"}},
     "tiny+ce": {"first_stage": "tiny", "reranker": "ce", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25", "tiny"]},
+    "mnz": {"fusion": "mnz", "norm": "zmuv", "of": ["bm25", "tiny"]},
+    "tuned": {"fusion": "wsum", "weights": "tuned", "of": ["bm25", "tiny"]},
+    "trained": {"fusion": "posfuse", "of": ["bm25", "tiny+ce"], "metric": "recall@10"},
+    "folds": {"fusion": "wsum", "weights": "tuned", "tuned": "folds", "of": ["bm25", "tiny"]},
 }
 DENSE = {"family": "dense", "similarity": "cosine"}
 MODELS = {
@@ -83,10 +90,14 @@ def _finish(folder: Path, models: dict[str, Any] = MODELS, systems: dict[str, An
     """Run a grid on a small collection, which has a query that is a document, in this process."""
     folder.mkdir(parents=True)
     small.collection(folder / "data")
+    with (folder / "data/queries.jsonl").open("a") as stream:
+        stream.writelines(json.dumps({"_id": f"dev{n}", "text": f"abcd efgh {n}"}) + "\n" for n in range(6))
+    rows = [f"dev{n}\td{10 * n + step}\t{step}" for n in range(6) for step in range(3)]
+    (folder / "data/qrels/dev.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows, ""]))
     _save_models(folder)
     raw = {
         "corpora": {"small": {"source": "local", "path": "data", "documents": 60}},
-        "datasets": {"small": {"corpus": "small"}},
+        "datasets": {"small": {"corpus": "small", "dev": "dev"}, "dev": {"corpus": "small", "split": "dev"}},
         "models": models,
         "systems": systems,
         "grid": {"systems": [*systems], "datasets": ["small"]},
@@ -119,7 +130,7 @@ def _record(system: str) -> Path:
     return Path(paths.RUN_RECORD.format(system=system, dataset="small"))
 
 
-@pytest.mark.parametrize("system", [system for system in SYSTEMS if system != "own"])
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if system not in ("own", "folds")])
 def test_a_system_ranks_as_its_run(site, system):
     """Also for a query that is a document, which is not ranked for it."""
     opened = open_systems.open_system(system, "small", "cpu")
@@ -130,6 +141,50 @@ def test_a_system_ranks_as_its_run(site, system):
     assert {query: ranking.ids for query, ranking in opened.rank(texts).items() if ranking.ids} == {
         query: ranking.ids for query, ranking in stored.items()
     }
+
+
+def test_a_fusion_by_folds_has_no_weights_for_a_new_query(site):
+    with pytest.raises(open_systems.NotSearchable, match="'folds' cannot be searched: it was tuned by folds, so each"):
+        open_systems.open_system("folds", "small", "cpu")
+
+
+def test_the_record_of_a_tuned_fusion_has_the_choice_and_its_curve(site):
+    told = {
+        name: files.read_json(_record(name))["facts"].get("tuned") for name in ("fused", "tuned", "trained", "folds")
+    }
+    assert told["fused"] is None
+    curve = {tuple(one["weights"]): one["value"] for one in told["tuned"]["curve"]}
+    assert told["tuned"]["value"] == max(curve.values()) == curve[tuple(told["tuned"]["weights"])]
+    assert (len(curve), told["tuned"]["queries"], told["tuned"]["metric"]) == (11, 6, "ndcg@10")
+    assert told["trained"] == {"queries": 6, "metric": "recall@10"} | {
+        name: told["trained"][name] for name in ("value", "curve")
+    }
+    assert [(one["fused"], len(one["curve"])) for one in told["folds"]] == [(3, 11), (2, 11), (2, 11), (2, 11), (2, 11)]
+
+
+def test_the_queries_that_tune_cost_a_query_nothing(site):
+    grid = GridSummary.model_validate_json(Path(paths.GRID_SUMMARY.format(grid="grid")).read_bytes())
+    cells = cell_states.find(grid)
+    assert {state.status for state in cells.values()} == {"done"}
+    table = efficiency({cell: state.steps for cell, state in cells.items()}).set_index("system")
+    assert table.loc["tuned", "query_ms"] == table.loc["fused", "query_ms"]
+    assert table.loc["tuned", "index_bytes"] == table.loc["fused", "index_bytes"]
+    assert "results/runs/tiny/dev.json" in cells["tuned", "small"].steps
+
+
+@pytest.mark.parametrize(
+    ("given", "others", "said"),
+    [
+        ("dev_qrels", "datasets/small/qrels.tsv", "each has another dev_queries behind it"),
+        ("dev_runs", ["runs/bm25/small.run.gz", "runs/tiny/small.run.gz"], "another dev_queries behind it"),
+        ("runs", ["runs/bm25/dev.run.gz", "runs/tiny/small.run.gz"], "another queries behind it"),
+    ],
+)
+def test_runs_and_judgements_that_tune_belong_together(site, capsys, given, others, said):
+    made = files.read_json(_record("tuned"))["job"]
+    made["inputs"][given] = [f"results/{one}" for one in others] if isinstance(others, list) else f"results/{others}"
+    assert run_job(made) == 1
+    assert said in capsys.readouterr().err
 
 
 # A stage that a person adds ---------------------------------------------------------------------------------------

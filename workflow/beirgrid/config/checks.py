@@ -11,6 +11,7 @@ from ..core.checkout import is_folder, resolve_path
 from ..core.families import RERANKERS
 from ..measures import parse_metric
 from . import entries, lock
+from .datasets import is_unjudged
 from .entries import Config
 from .values import unread_by_bm25
 
@@ -33,6 +34,11 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
     means = (part for part in dataset.mean_of if config.datasets[part].mean_of)
     yield from (f"{where}.mean_of: {part!r} is itself a mean" for part in means)
     corpus = config.corpora[dataset.corpus] if dataset.corpus else None
+    if corpus and (dev := config.datasets.get(dataset.dev or "")):
+        if dev.corpus != dataset.corpus:
+            yield f"{where}.dev: {dataset.dev!r} has another corpus than {dataset.corpus!r}"
+        elif dev.qrels(corpus) == dataset.qrels(corpus):
+            yield f"{where}.dev: {dataset.dev!r} has the same qrels; tuning needs other queries"
     unread = {"id", "revision"} if isinstance(corpus, entries.MtebCorpus | entries.LocalCorpus) else {"revision"}
     if corpus and corpus.source != "huggingface" and not (corpus.source == "local" and corpus.id):
         for key in sorted(unread & dataset.model_fields_set):
@@ -174,7 +180,8 @@ def grid_problems(config: Config) -> Iterator[str]:
     deepest = config.retrieve.depth
     for name in with_parts(config.systems, config.grid.systems):
         yield from _column_problems(name, config.systems[name], config)
-    for metric in config.metrics:
+    tuned = (getattr(config.systems[name], "metric", None) for name in with_parts(config.systems, config.grid.systems))
+    for metric in dict.fromkeys([*config.metrics, *filter(None, tuned)]):
         if parse_metric(metric).k > deepest:
             yield f"metrics: {metric} looks deeper than the runs are (retrieve.depth is {deepest})"
     for name in models_behind(config, config.grid.systems):
@@ -190,6 +197,8 @@ def _column_problems(name: str, system: entries.SystemEntry, config: Config) -> 
     if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
         model = models_of(config, system)[0]
         yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))
+    if isinstance(system, entries.Fused) and system.learns:
+        yield from _tuning_problems(config, name, system)
     if isinstance(system, entries.External) and "{dataset}" not in system.run and len(datasets) > 1:
         yield f"{where}.run: {system.run!r} names one file for {len(datasets)} datasets; put {{dataset}} in it"
     if isinstance(system, entries.DenseRetriever) and system.variant:
@@ -202,14 +211,46 @@ def _column_problems(name: str, system: entries.SystemEntry, config: Config) -> 
             yield f"corpora.{corpus}.language: {name!r} cannot read {config.corpora[corpus].language!r}: {why}"
 
 
-def _leakage_problems(config: Config, model: str) -> Iterator[str]:
-    """Yield datasets of the grid on whose qrels a model of the grid, or a model behind it, is trained."""
+def _tuning_problems(config: Config, name: str, system: entries.Fused) -> Iterator[str]:
+    """Yield why a fusion cannot be tuned: queries are missing, or have taught what is below the fusion."""
+    where, below = f"systems.{name}", with_parts(config.systems, system.of)
+    for part in below:
+        if isinstance(entry := config.systems[part], entries.Fused) and entry.learns:
+            yield f"{where}.of: {part!r} is tuned itself, and the same queries cannot choose twice"
+    for row, dataset in searched_datasets(config).items():
+        corpus = config.corpora[str(dataset.corpus)]
+        if system.tuned == "folds":
+            if is_unjudged(corpus):
+                yield f"{where}.tuned: {row!r} has no qrels, which choose by folds"
+            continue
+        if dataset.dev is None:
+            yield (
+                f"{where}: no dev queries of {row!r} are known, on which to tune it: name their dataset in "
+                f"datasets.{row}.dev, or write tuned: folds"
+            )
+            continue
+        tuning = config.datasets[dataset.dev].qrels(corpus)
+        yield from (
+            f"{where}: {model!r} is trained on {dataset.dev!r}, so nothing above it can be tuned on these queries"
+            for model in models_behind(config, below)
+            if _trained_on(config, model) == tuning
+        )
+
+
+def _trained_on(config: Config, model: str) -> tuple[str, str] | None:
+    """Return the qrels on which the workflow trains a model, if it does."""
     train = config.models[model].training
     if isinstance(train, entries.CrossEncoderTraining) and train.dataset:
-        trained = config.datasets[train.dataset].qrels(config.corpora[train.corpus])
-        for name, tested in searched_datasets(config).items():
-            if tested.qrels(config.corpora[str(tested.corpus)]) == trained:
-                yield f"grid.datasets: {model!r} is trained on {name!r}, so it cannot be evaluated on this dataset"
+        return config.datasets[train.dataset].qrels(config.corpora[train.corpus])
+    return None
+
+
+def _leakage_problems(config: Config, model: str) -> Iterator[str]:
+    """Yield datasets of the grid on whose qrels a model of the grid, or a model behind it, is trained."""
+    trained = _trained_on(config, model)
+    for name, tested in searched_datasets(config).items():
+        if tested.qrels(config.corpora[str(tested.corpus)]) == trained:
+            yield f"grid.datasets: {model!r} is trained on {name!r}, so it cannot be evaluated on this dataset"
 
 
 def _lock_problems(model: str, checkpoint: str) -> Iterator[str]:

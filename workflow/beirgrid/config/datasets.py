@@ -91,6 +91,9 @@ class Dataset(Entry):
     id: str | None = Field(None, description="ir_datasets id, or hub dataset with the qrels (default: the corpus's).")
     revision: Revision | None = Field(None, description="Commit of the Hugging Face dataset with the qrels.")
     split: Name = Field("test", description="Split of the qrels (qrels/{split}.tsv). By default, a task of mteb's own.")
+    dev: Annotated[str | None, Refers(("datasets",))] = Field(
+        None, description="Dataset of other queries over the same corpus, on which fusions are tuned."
+    )
     queries: Count | None = Field(None, description="Number of queries with qrels, which fetch compares.")
     queries_are_documents: bool | Literal["auto"] = Field(
         "auto", description="Whether a document with a query's id is that query, not ranked. auto: if texts are equal."
@@ -108,7 +111,7 @@ class Dataset(Entry):
     mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
 
     def _problems(self) -> Iterator[str]:
-        own = {"corpus", "id", "revision", "split", "queries", "queries_are_documents"} & self.model_fields_set
+        own = {"corpus", "id", "revision", "split", "dev", "queries", "queries_are_documents"} & self.model_fields_set
         if self.mean_of and own:
             yield f"{', '.join(sorted(own))}: does not go with mean_of"
         elif not self.mean_of and self.corpus is None:

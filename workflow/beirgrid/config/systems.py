@@ -9,16 +9,24 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationInfo, WrapValidator
+from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler, Tag, ValidationInfo, WrapValidator
 from pydantic_core import CoreSchema
 
 from ..core.families import RETRIEVERS, families_with_role
+from ..measures import metric_key
+from .fusions import METHODS, PARAMETERS, FusionName, Norm
 from .models import HEADS, Chunks, Head, TrainedOn
-from .values import LIST, Count, Entry, HubId, Norm, PathName, Positive, Refers, Revision, Seeds, Size
+from .values import LIST, Count, Entry, HubId, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
 # Documents of a corpus that late interaction searches without an index: about half a million tokens, at 250 each.
 FEW_DOCUMENTS = 2000
+# A value, or the text tuned: a text is compared with this text alone, so that a mistake is told once.
+_Tuned = Annotated[Literal["tuned"], Tag("text")]
+_OR_TUNED = Discriminator(lambda value: "text" if isinstance(value, str) else "value")
+SizeOrTuned = Annotated[Annotated[Size, Tag("value")] | _Tuned, _OR_TUNED]
+ShareOrTuned = Annotated[Annotated[float, Field(ge=0, le=1), Tag("value")] | _Tuned, _OR_TUNED]
+WeightsOrTuned = Annotated[Annotated[tuple[float, ...], LIST, Tag("value")] | _Tuned, _OR_TUNED]
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -269,35 +277,64 @@ class Program(Adopted):
 
 
 class Fused(SystemEntry):
-    """Keys of every fusion."""
+    """One run made of several."""
 
     kind: ClassVar[str] = "fusion"
+    fusion: FusionName = Field(description="Method, as ranx names it: rrf, wsum, mnz, condorcet, … (docs/models.md).")
     of: Annotated[tuple[str, ...], LIST, Field(min_length=2), Refers(("systems",))] = Field(
         description="Fused systems."
     )
-
-
-class Rrf(Fused):
-    """Reciprocal rank fusion."""
-
-    fusion: Literal["rrf"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
-    k: Size = Field(60, description="Constant of reciprocal rank fusion.")
-
-
-class WeightedSum(Fused):
-    """A weighted sum of normalised scores."""
-
-    fusion: Literal["wsum"] = Field(description="Method: reciprocal rank fusion, or a weighted sum of scores.")
-    norm: Norm = Field("min-max", description="Normalisation of scores before the sum.")
-    weights: Annotated[tuple[float, ...], LIST] | None = Field(
-        None, description="One weight per fused system. By default, all weights are equal."
+    norm: Norm | None = Field(None, description="Normalisation of scores, as ranx names it. By default min-max.")
+    weights: WeightsOrTuned | None = Field(
+        None, description="One weight per fused system, or tuned. By default, all weights are equal."
+    )
+    k: SizeOrTuned | None = Field(None, description="Constant of rrf, or tuned. By default 60.")
+    gamma: ShareOrTuned | None = Field(None, description="Exponent of gmnz, between sum (0) and mnz (1).")
+    sigma: ShareOrTuned | None = Field(None, description="Summand of logn_isr. By default 0.01.")
+    phi: ShareOrTuned | None = Field(None, description="Persistence of rbc.")
+    n_segments: SizeOrTuned | None = Field(None, description="Segments of a run for probfuse.")
+    w: SizeOrTuned | None = Field(None, description="Ranks on each side of a window of slidefuse.")
+    tuned: Literal["dev", "folds"] = Field(
+        "dev",
+        description="Queries that choose the parameter: those of the dataset's key dev, or, for each fold of its own "
+        "queries, the other folds.",
+    )
+    metric: Annotated[str, AfterValidator(metric_key)] | None = Field(
+        None, description="Metric of the choice. By default, the dataset's main metric."
     )
 
+    @property
+    def given(self) -> Any:
+        """The value of the method's parameter; None if it is tuned, or has none."""
+        method = METHODS[self.fusion]
+        value = getattr(self, method.parameter, None)
+        return method.default if value is None else None if value == "tuned" else value
+
+    @property
+    def learns(self) -> bool:
+        """Whether judged queries decide how it fuses."""
+        method = METHODS[self.fusion]
+        return method.trained or getattr(self, method.parameter, None) == "tuned"
+
     def _problems(self) -> Iterator[str]:
-        if self.weights is not None and len(self.weights) != len(self.of):
+        method = METHODS[self.fusion]
+        for key in PARAMETERS:
+            if getattr(self, key) is not None and key != method.parameter:
+                yield f"{key}: {self.fusion} takes {method.parameter or 'no parameter'}"
+        if self.norm and self.norm not in method.norms:
+            kept = ", which this norm does not keep" if method.norms else " alone"
+            yield f"norm: {self.fusion} reads the ranks of documents{kept}"
+        if isinstance(self.weights, tuple) and len(self.weights) != len(self.of):
             yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
         if self.weights and not any(self.weights):
             yield "weights: all are 0, so all scores would be"
+        if self.learns:
+            return
+        if method.parameter not in ("", "weights") and self.given is None:
+            yield f"{method.parameter}: {self.fusion} needs a number here, or tuned"
+        for key in sorted({"tuned", "metric"} & self.model_fields_set):
+            write = f": write {method.parameter}: tuned" if method.parameter else ", and it has no parameter"
+            yield f"{key}: {self.fusion} is not tuned{write}"
 
 
 @cache
@@ -315,8 +352,7 @@ _KINDS = (
     External,
     Program,
     Reranked,
-    Rrf,
-    WeightedSum,
+    Fused,
 )
 
 
@@ -337,16 +373,11 @@ def _needed() -> dict[type[SystemEntry], set[str]]:
     return {kind: {key for key, field in kind.model_fields.items() if field.is_required()} for kind in ordered}
 
 
-_FUSION: TypeAdapter[Any] = TypeAdapter(Annotated[Rrf | WeightedSum, Field(discriminator="fusion")])
-
-
 def _of_its_kind(entry: dict[str, Any], _: Any, info: ValidationInfo) -> Any:
     """Validate a system as the class that needs most of its keys; a retriever, as that of its model's family."""
     models: dict[str, Any] = info.context["models"] if info.context else {}
     needed = _needed()
     kind = max(needed, key=lambda kind: len(needed[kind].intersection(entry)))
-    if issubclass(kind, Fused):
-        return _FUSION.validate_python(entry, context=info.context)
     if issubclass(kind, Bm25 | Retriever) or not needed[kind].intersection(entry):
         name, kind = str(entry.get("retriever")), Bm25
         if name != "bm25":

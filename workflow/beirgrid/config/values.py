@@ -56,7 +56,6 @@ Seeds = Annotated[int, Field(ge=2, le=100)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Derive = Annotated[tuple[Literal["titles", "sentences"], ...], LIST]
-Norm = Literal["min-max", "zmuv", "rank"]
 # The registries, and what an entry of each is called.
 REGISTRIES = {"corpora": "corpus", "datasets": "dataset", "models": "model", "systems": "system"}
 

@@ -15,11 +15,16 @@ from .provenance import record_of
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # Options of models. What a model was trained on does not stand behind what it makes.
 _MODELS = ("checkpoint", "checkpoints", "query_tower", "base", "teacher", "generator")
-# Whose hashes must be the same behind the inputs of a job, by option. Of vectors, also the model that made them.
+# Options over other queries, on which a fusion is tuned: these queries are compared with each other.
+_DEV = ("dev_runs", "dev_qrels")
+# Whose hashes must be the same behind the inputs of a job, by option. Of vectors, also the model that made them; of two
+# runs of one system, that model.
 _DATA = ("corpus", "queries", "training_queries")
 _SHARED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_MODELS, ()),
     **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), ("corpus", "checkpoint")),
+    **dict.fromkeys(_DEV, ("corpus", "dev_queries")),
+    "of_system": ("checkpoint",),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them.
@@ -57,6 +62,8 @@ class Ancestry:
         behind |= known.record.get("behind", {})
         if "sha256" in (fetched := known.record.get("outputs", {}).get(Path(paths.QUERIES).name, {})):
             behind["queries"] = fetched["sha256"]  # those that the qrels were fetched with
+        if option in _DEV and "queries" in behind:
+            behind["dev_queries"] = behind["queries"]
         subject = "run" if option == "first_stage" else option
         if subject in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
             behind[subject] = self.identity(path)["sha256"]
@@ -170,6 +177,8 @@ def check(
                     raise DataError(f"{path} was made with {name} {value!r}, but the job asks for {asked[name]!r}")
         if option in _LISTS:
             _check_shards(paths_of, ancestry, listed.get("corpus", []))
+    for of_system in zip(listed.get("runs", []), listed.get("dev_runs", []), strict=False):
+        check({"of_system": of_system}, ancestry=ancestry)
     rows = [ancestry.rows(path) for option in _OF_SHARDS for path in listed.get(option, [])]
     return {name: of_holder for name, (_, of_holder) in holders.items()} | ({"rows": rows[0]} if any(rows) else {})
 

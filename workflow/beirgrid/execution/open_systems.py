@@ -8,12 +8,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..core.compute import Compute
 from ..core.errors import BeirgridError, DataError, quoted
 from ..graph import job
 from ..runs import runs
-from ..runs.opened import OpenSystem
+from ..runs.opened import NotSearchable, OpenSystem
 
 # A key of a model's entry, in settings as JSON. Within a text, its quotes would be escaped.
 _RUNS_CODE = '"trust_remote_code": true'
@@ -34,10 +34,6 @@ _TOP = 10
 # least so far, or so large a share of the largest score.
 _LEAST = 1e-5
 _SHARE = 2e-3
-
-
-class NotSearchable(BeirgridError):
-    """A system cannot be opened, or ranks otherwise than its run."""
 
 
 def open_system(
@@ -83,7 +79,7 @@ class _Opening(NamedTuple):
             made: dict[str, Any] = record["job"]
             opener = job.opener(made["stage"])
             taken = list(inspect.signature(opener).parameters)[1:] if opener else []
-            if refusal := self._refusal(made, taken):
+            if refusal := self._refusal(made, {*taken, *_fields(opener)}):
                 raise NotSearchable(f"{refusal} ({place})")
             values = job.options(made)
             if values.get("system", name) != name:
@@ -103,7 +99,7 @@ class _Opening(NamedTuple):
         self.precisions.update((record["facts"].get("precision", ""), opened.precision))
         return opened
 
-    def _refusal(self, made: Mapping[str, Any], taken: Sequence[str]) -> str:
+    def _refusal(self, made: Mapping[str, Any], taken: Collection[str]) -> str:
         """Return why a job is not opened with these arguments, or an empty string."""
         if not taken:
             return f"its stage {made['stage']} has no opener"
@@ -117,6 +113,13 @@ class _Opening(NamedTuple):
             key = f" and the key in the environment variable {server['key']}" if server.get("key") else ""
             return f"your query{key} would go to the server {server.get('url')}: allow it by --ask-endpoint"
         return ""
+
+
+def _fields(opener: Callable[..., Any] | None) -> Iterator[str]:
+    """Yield the names of the fields of an opener's arguments that are dataclasses."""
+    for kind in get_type_hints(opener).values() if opener else ():
+        if dataclasses.is_dataclass(kind):
+            yield from (field.name for field in dataclasses.fields(kind))
 
 
 def _compare(opened: OpenSystem, system: str, dataset: str, *, exact: bool) -> None:

@@ -77,6 +77,8 @@ def query_length(grid: Grid, model: entries.ModelEntry, dataset: str) -> Setting
 
 
 def _of_dataset(grid: Grid, values: dict[str, Any], dataset: str) -> Any:
-    """Look up a model's value for a dataset or for the averaged dataset that contains it; None if absent."""
-    means = [name for name, entry in grid.config.datasets.items() if dataset in entry.mean_of]
-    return next((values[name] for name in (dataset, *means) if name in values), None)
+    """Look up a model's value for a dataset, for the averaged dataset that contains it, or for the one whose ``dev`` it
+    is; None if absent.
+    """
+    above = [name for name, entry in grid.config.datasets.items() if dataset in (*entry.mean_of, entry.dev)]
+    return next((values[name] for name in (dataset, *above) if name in values), None)

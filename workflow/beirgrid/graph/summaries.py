@@ -180,6 +180,8 @@ class Summary:
             part = config.systems[name]
             if isinstance(part, entries.Adopted):
                 yield part.trained_on
+            elif isinstance(part, entries.Fused) and part.learns:
+                yield entries.TrainedOn(names=tuple(self.grid.datasets), source="the entry")
             elif isinstance(part, entries.Bm25) and isinstance(part.expansion, entries.PublishedExpansion):
                 yield None
 

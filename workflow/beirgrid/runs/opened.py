@@ -7,10 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.errors import BeirgridError
 from .runs import Run
 
 # Opens the system of a run, or the reranker of a manifest of pair scores.
 OpenPart = Callable[..., Any]
+
+
+class NotSearchable(BeirgridError):
+    """A system cannot be opened, or ranks otherwise than its run."""
 
 
 class OpenScorer(NamedTuple):
