@@ -85,6 +85,25 @@ def folder(tmp_path) -> Path:
     return folder
 
 
+def test_ranx_gets_the_runs_and_qrels_of_cells(folder, tmp_path):
+    run, qrels = _write(tmp_path)
+    for system in ("a", "b"):
+        target = folder / f"results/runs/{system}/x.run.gz"
+        target.parent.mkdir(parents=True)
+        shutil.copy(run, target)
+    (folder / "results/datasets/x").mkdir(parents=True)
+    (folder / "results/datasets/x/qrels.tsv").write_bytes(gzip.decompress(qrels.read_bytes()))
+    for_ranx, runs = beirgrid.ranx_runs(folder, "x")
+    assert for_ranx.to_dict() == QRELS
+    assert [run.name for run in runs] == ["a", "b"]
+    assert [run.to_dict() for run in runs] == [{**RUN, "q3": {}}] * 2
+    assert [run.name for run in beirgrid.ranx_runs(folder, "x", ["b"])[1]] == ["b"]
+    with pytest.raises(DataError, match="has no dataset 'xx'; did you mean 'x'"):
+        beirgrid.ranx_runs(folder, "xx")
+    with pytest.raises(DataError, match="has no system 'c' on x"):
+        beirgrid.ranx_runs(folder, "x", ["c"])
+
+
 def test_scores_of_a_grid_are_one_table(folder):
     mine = scores.read(folder / "results/metrics/b/x.json")
     assert mine == scores.Scores(system="b", dataset="x", queries=3, means={"mrr@10": 0.5})

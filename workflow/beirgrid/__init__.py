@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .api.notebook import grid as grid
     from .core.checkout import __version__ as __version__
     from .encoders import open_encoder as open_encoder
+    from .exchange.exports import ranx_runs as ranx_runs
     from .results.scores import load_scores as load_scores
     from .runs.metrics import evaluate_run as evaluate_run
 
@@ -25,6 +26,7 @@ _MODULES = {
     "grid": "api.notebook",
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
+    "ranx_runs": "exchange.exports",
     "open_encoder": "encoders",
 }
 __all__ = list(_MODULES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from ..results.cells import precisions
 from ..results.results_folder import Directory, Result
 from ..results.summary import GridSummary
 from ..results.table_files import in_latex
+from ..runs import runs
 
 Output = Annotated[Path, "folder to write; it must be new or empty"]
 GridName = Annotated[str, "name of the grid; by default, all finished cells of the folder"]
@@ -309,3 +310,42 @@ def _caption(metric: str, systems: int, superscripts: bool, notes: Iterable[str]
             f"queries of a dataset, p ≤ {_LEVEL:g})."
         )
     return " ".join([*sentences, *notes])
+
+
+def ranx_runs(grid: str | Path, dataset: str, systems: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+    """Return the qrels of a dataset and the runs of systems for ranx.
+
+    Args:
+        grid: the working folder of grids, its results folder, the folder of one grid, or the name of a grid of the
+            working directory.
+        systems: names of systems, or of the members of one with seeds; all that have scores unless given.
+
+    Returns:
+        a ``ranx.Qrels``, and a ``ranx.Run`` for each system, which has its name. Runs have the judged queries, those
+        without documents too, as ``ranx.fuse`` and ``ranx.compare`` want it. ranx puts equal scores into an order of
+        its own, so its metrics can differ from ours there.
+
+    Raises:
+        DataError: the grid has no such cell, or a file is damaged.
+
+    Example:
+        >>> qrels, runs = beirgrid.ranx_runs("demo", "demo", ["bm25", "minilm"])  # doctest: +SKIP
+        >>> ranx.compare(qrels, runs, ["ndcg@10"])  # doctest: +SKIP
+    """
+    import ranx
+
+    cells = results_folder.find(grid).cells
+    of_dataset = {system: cell for (system, name), cell in cells.items() if name == dataset}
+    if not of_dataset:
+        raise DataError(f"{grid} has no dataset {dataset!r}{nearest(dataset, {name for _, name in cells})}")
+    if unknown := [system for system in systems if system not in of_dataset]:
+        raise DataError(f"{grid} has no system {unknown[0]!r} on {dataset}{nearest(unknown[0], of_dataset)}")
+    chosen = [of_dataset[system] for system in systems or of_dataset]
+    grades = qrels.read(provenance.artifact(chosen[0].qrels))
+    found = []
+    for cell in chosen:
+        run = runs.read(provenance.artifact(cell.run))
+        rankings = {query: run.get(query, runs.EMPTY) for query in grades}
+        scores = {query: dict(zip(ids, of.tolist(), strict=True)) for query, (ids, of) in rankings.items()}
+        found.append(ranx.Run(scores, name=cell.system))
+    return ranx.Qrels(grades, name=dataset), found
