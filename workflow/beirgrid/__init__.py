@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .api.notebook import grid as grid
     from .core.checkout import __version__ as __version__
     from .encoders import open_encoder as open_encoder
-    from .exchange.exports import ranx_runs as ranx_runs
     from .results.scores import load_scores as load_scores
     from .runs.metrics import evaluate_run as evaluate_run
+    from .tools.export import ranx_runs as ranx_runs
 
 _MODULES = {
     "__version__": "core.checkout",
@@ -26,7 +26,7 @@ _MODULES = {
     "grid": "api.notebook",
     "evaluate_run": "runs.metrics",
     "load_scores": "results.scores",
-    "ranx_runs": "exchange.exports",
+    "ranx_runs": "tools.export",
     "open_encoder": "encoders",
 }
 __all__ = list(_MODULES)

@@ -34,11 +34,8 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
     means = (part for part in dataset.mean_of if config.datasets[part].mean_of)
     yield from (f"{where}.mean_of: {part!r} is itself a mean" for part in means)
     corpus = config.corpora[dataset.corpus] if dataset.corpus else None
-    if corpus and (dev := config.datasets.get(dataset.dev or "")):
-        if dev.corpus != dataset.corpus:
-            yield f"{where}.dev: {dataset.dev!r} has another corpus than {dataset.corpus!r}"
-        elif dev.qrels(corpus) == dataset.qrels(corpus):
-            yield f"{where}.dev: {dataset.dev!r} has the same qrels; tuning needs other queries"
+    if corpus and dataset.dev:
+        yield from _dev_problems(f"{where}.dev", dataset, config.datasets[dataset.dev], corpus)
     unread = {"id", "revision"} if isinstance(corpus, entries.MtebCorpus | entries.LocalCorpus) else {"revision"}
     if corpus and corpus.source != "huggingface" and not (corpus.source == "local" and corpus.id):
         for key in sorted(unread & dataset.model_fields_set):
@@ -47,6 +44,14 @@ def _dataset_problems(where: str, dataset: entries.Dataset, config: Config) -> I
         yield f"{where}: of a corpus of ir_datasets, it needs the key id, which names the split too (beir/fiqa/test)"
     if isinstance(corpus, entries.HubCorpus) and (dataset.id is None) != (dataset.revision is None):
         yield f"{where}: an id on the Hugging Face hub and its revision (40 hex digits) go together"
+
+
+def _dev_problems(where: str, dataset: entries.Dataset, dev: entries.Dataset, corpus: entries.Corpus) -> Iterator[str]:
+    """Yield why a dataset cannot be tuned on the queries of another one."""
+    if dev.corpus != dataset.corpus:
+        yield f"{where}: {dataset.dev!r} has another corpus than {dataset.corpus!r}"
+    elif dev.qrels(corpus) == dataset.qrels(corpus):
+        yield f"{where}: {dataset.dev!r} has the same qrels; tuning needs other queries"
 
 
 def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
@@ -206,9 +211,16 @@ def _column_problems(name: str, system: entries.SystemEntry, config: Config) -> 
         if chunks and chunks.aggregate == "max":
             exact = "with aggregate: max, the search is exact, in all dimensions"
             yield f"{where}.chunks: {exact}: leave out index and dimensions, or take aggregate: mean"
-    for corpus in sorted({dataset.corpus or "" for dataset in datasets.values()}):
-        if isinstance(system, entries.Bm25) and (why := unread_by_bm25(config.corpora[corpus].language)):
-            yield f"corpora.{corpus}.language: {name!r} cannot read {config.corpora[corpus].language!r}: {why}"
+    if isinstance(system, entries.Bm25):
+        yield from _language_problems(name, config, {dataset.corpus or "" for dataset in datasets.values()})
+
+
+def _language_problems(name: str, config: Config, corpora: set[str]) -> Iterator[str]:
+    """Yield why BM25 cannot read corpora in their languages."""
+    for corpus in sorted(corpora):
+        language = config.corpora[corpus].language
+        if why := unread_by_bm25(language):
+            yield f"corpora.{corpus}.language: {name!r} cannot read {language!r}: {why}"
 
 
 def _tuning_problems(config: Config, name: str, system: entries.Fused) -> Iterator[str]:

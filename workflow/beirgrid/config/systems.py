@@ -324,10 +324,8 @@ class Fused(SystemEntry):
         if self.norm and self.norm not in method.norms:
             kept = ", which this norm does not keep" if method.norms else " alone"
             yield f"norm: {self.fusion} reads the ranks of documents{kept}"
-        if isinstance(self.weights, tuple) and len(self.weights) != len(self.of):
-            yield f"weights: {len(self.weights)} weights for {len(self.of)} systems"
-        if self.weights and not any(self.weights):
-            yield "weights: all are 0, so all scores would be"
+        if isinstance(self.weights, tuple):
+            yield from self._weights_problems(self.weights)
         if self.learns:
             return
         if method.parameter not in ("", "weights") and self.given is None:
@@ -335,6 +333,12 @@ class Fused(SystemEntry):
         for key in sorted({"tuned", "metric"} & self.model_fields_set):
             write = f": write {method.parameter}: tuned" if method.parameter else ", and it has no parameter"
             yield f"{key}: {self.fusion} is not tuned{write}"
+
+    def _weights_problems(self, weights: tuple[float, ...]) -> Iterator[str]:
+        if len(weights) != len(self.of):
+            yield f"weights: {len(weights)} weights for {len(self.of)} systems"
+        if not any(weights):
+            yield "weights: all are 0, so all scores would be"
 
 
 @cache
