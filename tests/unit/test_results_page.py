@@ -72,3 +72,9 @@ def test_the_core_table_shows_each_cell_beside_the_published_value_of_least_tole
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.core(done).splitlines()]
     assert lines[0] == ["nDCG@10 (published)", "scifact", "cranfield"]
     assert lines[2:] == [["bm25", "0.6647 (0.6647)", "0.3856"], ["minilm", "0.6451 (0.6451)", "not run"]]
+
+
+def test_the_readme_has_the_core_of_the_page():
+    page, readme = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/results.md", "README.md"))
+    [core] = [part for part in page.split("\n\n") if part.startswith("| nDCG@10")]
+    assert core in readme
