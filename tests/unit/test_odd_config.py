@@ -25,6 +25,7 @@ from beirgrid.graph.summaries import Summary
 LONG = {"A300": "a" * 300, "A81": "a" * 81, "ONES40": "1" * 40}
 LONG["ZEROS40"] = "0" * 40
 LONG |= {"GPL": "recipe: gpl, derive: [titles], teacher: ms-marco-minilm", "DENSE": "family: dense, similarity: cosine"}
+LONG["HEAD"] = "head: sparse"
 LONG["CHUNKS"] = "chunks: {tokens: 20, stride: 7, aggregate: max}"
 # Parts of the message and, below it, configfiles over the tracked configuration that it refuses.
 REFUSED = r"""
@@ -101,6 +102,18 @@ models.demo-reranker: the key 'pickled' does not go with train
     models: {demo-reranker: {pickled: true}}
 models.x: the key 'special_tokens' does not go with endpoint
     models: {x: {DENSE, special_tokens: end, endpoint: {model: m, url: 'http://h'}}}
+models.x: endpoint.protocol: no request to a dense model has it; leave it out
+    models: {x: {DENSE, endpoint: {model: m, url: 'http://h', protocol: tei}}}
+models.x: endpoint.dimensions: no request to a cross-encoder model has it; leave it out
+    models: {x: {family: cross-encoder, endpoint: {model: m, url: 'http://h', dimensions: 8}}}
+models.x: endpoint.query_body: no request to a listwise-reranker model has it; leave it out
+    models: {x: {family: listwise-reranker, endpoint: {model: m, url: 'http://h', query_body: {a: 1}}}}
+nodes: cpu.gpu_model: nothing reads it; set gpu.gpu_model
+    nodes: {cpu: {gpu_model: a100}}
+systems.x.head: 'y' has the key 'special_tokens', which does not go with head
+    {models: {y: {DENSE, path: ., special_tokens: end}}, systems: {x: {retriever: y, HEAD}}, grid: {systems: [x]}}
+systems.x.head: 'y' has the key 'separator', which does not go with head
+    {models: {y: {DENSE, path: ., separator: '-'}}, systems: {x: {retriever: y, HEAD}}, grid: {systems: [x]}}
 models.x: the key 'query_length' does not go with query_model
     models: {x: {family: late-interaction, path: /x, query_length: 9, query_model: colbertv2}}
 systems.x: candidates: does not go with exhaustive, which scores every document

@@ -119,7 +119,13 @@ def _without_heads(model: entries.ModelEntry) -> Iterator[str]:
     if not isinstance(model, entries.DenseModel):
         yield f"is a {model.family} model; a dense model is needed here"
         return
-    keys = [key for key in ("endpoint", "engine", "train", "query_model", "chunks", "brackets") if getattr(model, key)]
+    keys = [
+        key
+        for key in ("endpoint", "engine", "train", "query_model", "chunks", "brackets", "special_tokens")
+        if getattr(model, key)
+    ]
+    if model.separator != type(model).model_fields["separator"].default:
+        keys.append("separator")
     if model.prompts.query or model.prompts.document or model.prompts.datasets:
         keys.append("prompts")
     yield from (f"has the key {key!r}, which does not go with head" for key in keys)

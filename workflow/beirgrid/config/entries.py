@@ -76,6 +76,10 @@ class Nodes(Entry):
     cpu: NodeLimits = Field(NodeLimits(), description="Nodes without a GPU.")
     gpu: NodeLimits = Field(NodeLimits(), description="Nodes with GPUs.")
 
+    def _problems(self) -> Iterator[str]:
+        if self.cpu.gpu_model:
+            yield "cpu.gpu_model: nothing reads it; set gpu.gpu_model"
+
     def limits(self, kind: str) -> NodeLimits:
         """Return the limits of a kind of node: cpu or gpu."""
         return self.gpu if kind == "gpu" else self.cpu

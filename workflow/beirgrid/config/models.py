@@ -235,6 +235,10 @@ class ModelEntry(Entry):
     def _endpoint_problems(self) -> Iterator[str]:
         if self.family not in _SERVED:
             yield f"endpoint: a server runs {', '.join(_SERVED)} models here, and this is a {self.family} model"
+        given = self.endpoint.model_fields_set if self.endpoint else set()
+        for key, families in _ASKED.items():
+            if key in given and self.family in _SERVED and self.family not in families:
+                yield f"endpoint.{key}: no request to a {self.family} model has it; leave it out"
         if self.prefixes.own:
             yield "prompts.own: a server does not tell the prompts of a model: name them"
 
@@ -253,6 +257,13 @@ class ModelEntry(Entry):
 
 # Families of which a server can run models.
 _SERVED = ("dense", "cross-encoder", "listwise-reranker")
+# Families of which the requests read a key of the endpoint that others do not.
+_ASKED = {
+    "protocol": ("cross-encoder",),
+    "dimensions": ("dense",),
+    "query_body": ("dense", "cross-encoder"),
+    "batch": ("dense", "cross-encoder"),
+}
 # Keys that decide how weights are read, if a model is not a checkpoint that our engine opens, and keys unread then.
 _UNREAD = {
     "train": (
