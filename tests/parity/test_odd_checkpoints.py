@@ -14,7 +14,7 @@ import torch
 import transformers
 from checkpoints import SIZE, bert_tokenizer, byte_tokenizer, change_json, opened, results, save
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Dense
+from sentence_transformers.sentence_transformer.modules import CNN, Dense, Pooling, Transformer
 
 from beirgrid.config.models import DenseModel
 from beirgrid.core.compute import Runtime
@@ -179,3 +179,16 @@ def test_an_activation_that_sentence_transformers_would_replace_is_refused(tiny_
 def test_brackets_need_a_tokenizer_that_adds_no_tokens(tiny_models):
     with pytest.raises(DataError, match="adds 2 tokens itself, so it takes no brackets"):
         _open(tiny_models["bert"], brackets={"query": ["[", "]"], "document": ["{", "}"]})
+
+
+def test_a_convolution_after_the_transformer_is_computed_by_length(tmp_path, tiny_models):
+    """Its window reaches into the padding. sentence-transformers has the same numbers for one text at a time."""
+    torch.manual_seed(0)
+    convolution = CNN(in_word_embedding_dimension=SIZE["hidden_size"], out_channels=8, kernel_sizes=[3, 5])
+    pooling = Pooling(convolution.get_embedding_dimension(), "mean")
+    plain = Transformer(str(tiny_models["bert"]))
+    SentenceTransformer(modules=[plain, convolution, pooling], device="cpu").save_pretrained(str(tmp_path / "model"))
+    encoder = _open(tmp_path / "model", pooling=None)
+    assert encoder.facts()["batches"].startswith("texts of one length")
+    expected = np.stack([encoder.model.encode(text) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode_documents(TEXTS), expected, atol=1e-4, rtol=0)

@@ -173,10 +173,18 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         self.check_length()
 
     def _transformed(self, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the first module's output for a batch: token vectors, or else text vectors or scores."""
-        features = self.model[0](inputs)
+        """Return the token vectors that a batch is pooled from, or else its text vectors or scores.
+
+        Modules before the pooling can read padding too: the convolutions of CNN, as those of ConvBERT do.
+        """
         names = ("token_embeddings", "sentence_embedding", "scores")
+        features = self.model[0](inputs)
         output: torch.Tensor = next(features[name] for name in names if name in features)
+        for module in list(self.model)[1:]:
+            features = module(features)
+            if "sentence_embedding" in features or "token_embeddings" not in features:
+                break
+            output = features["token_embeddings"]
         return output
 
     @property

@@ -351,15 +351,22 @@ def _content(answer: Any) -> str:
     return content
 
 
+# Different texts of a request from which on they cannot all have one vector. A model may not tell two of them apart.
+_DIFFERENT = 4
+
+
 def _vectors(answer: Any, texts: Sequence[str], dimension: int | None) -> np.ndarray:
     """Parse the vectors of a response. They are lists of numbers: nothing tells the order of bytes in base64.
 
-    Some servers give zeros for a text that they failed to read. No document with words has such a vector.
+    Some servers give zeros for a text that they failed to read, or one vector for all texts of a request. No document
+    with words has a vector of zeros, and not all of several different texts have the same one.
     """
     vectors = _numbers(answer["data"], "embedding", len(texts), 2)
     for text, vector in zip(texts, vectors, strict=True):
         if not vector.any() and any(map(str.isalpha, text)):
             raise ValueError(f"its vector of {quoted(text)} has zeros alone")
+    if len({text.casefold() for text in texts}) >= _DIFFERENT and (vectors == vectors[0]).all():
+        raise ValueError(f"its vectors of {len(vectors):,} texts are all the same")
     if dimension not in (None, vectors.shape[1]):
         raise ValueError(f"its vectors have {vectors.shape[1]} dimensions, not {dimension}")
     return vectors
