@@ -57,7 +57,7 @@ class Fuse(Stage):
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         entry = sizes.grid.system_as(entries.Fused, system)
         ranx = float(entry.fusion not in ("rrf", "wsum"))
-        work = {"ranx_job": ranx, "ranx_hits": ranx * sizes.hits(dataset)}
+        work = {"ranx_job": ranx, "ranx_hits": ranx * sizes.hits(dataset), "dev_hits": 0.0, "tried_hits": 0.0}
         if not entry.learns:
             return work
         tries = 1 if entry.given is not None else len(METHODS[entry.fusion].candidates(len(entry.of)))
