@@ -66,7 +66,7 @@ datasets.x.mean_of: 'x' is itself a mean
     datasets: {x: {mean_of: [x]}}
 datasets.demo.split: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._+@-]{0,79}$'
     datasets: {demo: {split: ../../etc/passwd}}
-systems.x.weights: Extra inputs are not permitted
+systems.x: weights: rrf takes k
     systems: {x: {fusion: rrf, of: [bm25, minilm], weights: [1, 1]}}
 models.minilm.prompts.datasets.scifact.document: Extra inputs are not permitted
     models: {minilm: {prompts: {datasets: {scifact: {query: 'q: ', document: 'd: '}}}}}
