@@ -97,7 +97,7 @@ def core(done: pd.DataFrame) -> str:
     cells = rows.assign(cell=rows["value"].map("{:.4f}".format) + published)
     table = cells.pivot(index="system", columns="dataset", values="cell").fillna("not run")
     table = table.reindex(index=rows["system"].unique(), columns=rows["dataset"].unique())
-    return str(table.rename_axis("nDCG@10 (published)").to_markdown())
+    return str(table.rename_axis("nDCG@10 (published)").to_markdown(disable_numparse=True))
 
 
 def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
