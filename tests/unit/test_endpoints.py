@@ -100,7 +100,9 @@ FAULTS = [500, 503, (429, {"Retry-After": "0"}), "cut", b"[" * 100_000, lambda a
 FAULTS += [SHORTER, rows(lambda data: [*data[1:], data[-1]]), rows(lambda data: None)]
 FAULTS += [rows(lambda data: [{"embedding": row["embedding"]} for row in data[::-1]])]  # they do not say whose they are
 FAULTS += [rows(lambda data: [data[0] | {"embedding": [1.0]}, *data[1:]])]
-FAULTS += map(vectors, ([0.0] * 26, [1.0] * 26, [float("nan")] * 26, [None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES))
+FAULTS += map(
+    vectors, ([0.0] * 26, [1.0] * 26, [float("nan")] * 26, [None] * 26, [], [[1.0]] * 26, [10**400] * 26, IN_BYTES)
+)
 # A negative price would raise the budget, one of 10**30 tokens would end it, and what was read would cost nothing.
 USAGES = [{"total_tokens": of} for of in (float("inf"), -1_000_000, 10**30)]
 USAGES += [{"completion_tokens": 10**30}, {"total_tokens": 10, "completion_tokens": 1000}]
