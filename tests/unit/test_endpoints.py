@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from endpoint_server import KEY, Served, letters
 
-from beirgrid.config.models import Endpoint
+from beirgrid.config.servers import Endpoint
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.models import endpoints
 from beirgrid.models.endpoints import BudgetError, Client, is_same_model

@@ -51,6 +51,10 @@ def begin():
     stage.link_package()
 
 
+def expected_seconds():
+    return stage.expected_seconds(workflow.dag.needrun_jobs())
+
+
 if workflow.is_main_process:
     interrupts.handle_signals()
     if notice := stage.summary.notice():
@@ -58,7 +62,7 @@ if workflow.is_main_process:
     stage.workflow = workflow
     if not workflow.output_settings.dryrun:
         quiet = Quietness.ALL in (workflow.output_settings.quiet or ())
-        logger.addFilter(events.Expectation(lambda: stage.expected_seconds(workflow.dag.needrun_jobs())))
+        logger.addFilter(events.Expectation(expected_seconds))
         logger.addHandler(events.Recorder(grid.config.grid.name, begin, quiet))
 
 

@@ -304,7 +304,7 @@ class Fused(SystemEntry):
     )
 
     @property
-    def given(self) -> Any:
+    def parameter_value(self) -> Any:
         """The value of the method's parameter; None if it is tuned, or has none."""
         method = METHODS[self.fusion]
         value = getattr(self, method.parameter, None)
@@ -328,7 +328,7 @@ class Fused(SystemEntry):
             yield from self._weights_problems(self.weights)
         if self.learns:
             return
-        if method.parameter not in ("", "weights") and self.given is None:
+        if method.parameter not in ("", "weights") and self.parameter_value is None:
             yield f"{method.parameter}: {self.fusion} needs a number here, or tuned"
         for key in sorted({"tuned", "metric"} & self.model_fields_set):
             write = f": write {method.parameter}: tuned" if method.parameter else ", and it has no parameter"

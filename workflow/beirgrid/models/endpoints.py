@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..config.models import ADDRESS, Endpoint, Price
+from ..config.servers import ADDRESS, Endpoint, Price
 from ..config.values import MOST_COUNTED
 from ..core import files
 from ..core.errors import BeirgridError, ConfigError, DataError, printable, quoted, say

@@ -51,7 +51,7 @@ class Fusion:
         return METHODS[self.method]
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The parameter, by its name, if it has a value."""
         name = self.of_method.parameter
         value = getattr(self, name, None)
@@ -70,7 +70,7 @@ class Fuser:
         self.how = how
         self.ranx: Any = None
         if how.method not in ("rrf", "wsum") or (how.method == "wsum" and how.norm not in _NORMS):
-            self.ranx = importlib.import_module(f"{__package__}.ranx_fusion").Fuser(parts, how.method, how.norm)
+            self.ranx = importlib.import_module(f"{__package__}.ranx_fusion").RanxFuser(parts, how.method, how.norm)
 
     def fuse(self, depth: int, **parameters: Any) -> runs.Run:
         """Return the fused run, ``depth`` documents per query.
@@ -105,4 +105,4 @@ class Fuser:
 
 def fuse(parts: Sequence[runs.Run], how: Fusion, **estimates: Any) -> runs.Run:
     """Fuse runs with the given parameter, and with what a trained method has estimated."""
-    return Fuser(parts, how).fuse(how.depth, **how.given, **estimates)
+    return Fuser(parts, how).fuse(how.depth, **how.arguments, **estimates)

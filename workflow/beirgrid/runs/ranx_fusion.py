@@ -69,7 +69,7 @@ for _module in ("condorcet", "weighted_condorcet"):
     vars(_RANX[f"ranx.fusion.{_module}"])["get_candidates"] = _candidates
 
 
-class Fuser:
+class RanxFuser:
     """Runs as ranx takes them. Within a query, the names of documents are numbers."""
 
     def __init__(self, parts: Sequence[runs.Run], method: str, norm: str) -> None:

@@ -27,7 +27,7 @@ def tuned(parts: Sequence[Run], how: Fusion, grades: Grades) -> tuple[dict[str, 
     curve: list[tuple[float, dict[str, Any], dict[str, Any]]] = []
     name = how.of_method.parameter
     tries = [{name: value} for value in how.of_method.candidates(len(parts)) if value is not None]
-    for given in [how.given] if how.given else tries or [{}]:
+    for given in [how.arguments] if how.arguments else tries or [{}]:
         estimates = fuser.ranx.estimates(grades, **given) if how.of_method.trained else {}
         fused = fuser.fuse(measures.parse_metric(metric).k or how.depth, **given, **estimates)
         mean = float(measures.per_query(fused, grades, [metric])[metric].mean())

@@ -28,7 +28,8 @@ from pydantic import ValidationError
 from ..collections import collection
 from ..collections.collection import Document
 from ..config.load import read_yaml
-from ..config.models import Endpoint, QueryGenerator
+from ..config.models import QueryGenerator
+from ..config.servers import Endpoint
 from ..config.values import mistakes
 from ..core import files
 from ..core.compute import Compute

@@ -50,8 +50,10 @@ class Fuse(Stage):
         settings: Settings = {"depth": grid.config.retrieve.depth, "method": entry.fusion}
         if method.norms:
             settings["norm"] = entry.norm or NORMS[0]
-        if method.parameter and entry.given is not None:
-            settings[method.parameter] = json.dumps(entry.given) if method.parameter == "weights" else entry.given
+        if method.parameter and entry.parameter_value is not None:
+            settings[method.parameter] = (
+                json.dumps(entry.parameter_value) if method.parameter == "weights" else entry.parameter_value
+            )
         return settings | ({"metric": entry.metric or grid.config.datasets[dataset].metric} if entry.learns else {})
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
@@ -60,6 +62,6 @@ class Fuse(Stage):
         work = {"ranx_job": ranx, "ranx_hits": ranx * sizes.hits(dataset), "dev_hits": 0.0, "tried_hits": 0.0}
         if not entry.learns:
             return work
-        tries = 1 if entry.given is not None else len(METHODS[entry.fusion].candidates(len(entry.of)))
+        tries = 1 if entry.parameter_value is not None else len(METHODS[entry.fusion].candidates(len(entry.of)))
         dev = dataset if entry.tuned == "folds" else str(sizes.config.datasets[dataset].dev)
         return work | {"dev_hits": sizes.hits(dev), "tried_hits": tries * sizes.hits(dev)}

@@ -50,7 +50,7 @@ def _arguments(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments of a fusion, and what the record tells of them, if they are tuned on other queries."""
     if not dev_qrels:
-        return fusion.given, {}
+        return fusion.arguments, {}
     grades = judgements.read(dev_qrels)
     if seen := queries & grades.keys():
         raise DataError(
