@@ -14,6 +14,7 @@ from beirgrid.collections import collection
 from beirgrid.config.models import CrossEncoder, Model
 from beirgrid.core.compute import Compute
 from beirgrid.runs import runs
+from beirgrid.runs.fusion import Fusion
 from beirgrid.stages.encode import work as encode
 from beirgrid.stages.fuse import work as fuse
 from beirgrid.stages.index import work as index
@@ -100,7 +101,8 @@ def test_fusion_and_reranking_keep_to_the_documents_of_their_runs(fetched, tiny_
     model = CrossEncoder(family="cross-encoder")
     run_work(score.score, manifest, model=model, pairs=tmp_path / "pairs", version=1, **known)
     rerank.rerank(first_stage=known["run"], scores=manifest, depth=3, output=tmp_path / "r.run.gz", **written)
-    fuse.fuse(runs=[known["run"], tmp_path / "r.run.gz"], method="rrf", output=tmp_path / "f.run.gz", **written)
+    parts = [known["run"], tmp_path / "r.run.gz"]
+    fuse.fuse(runs=parts, fusion=Fusion("rrf"), output=tmp_path / "f.run.gz", **written)
     for name in ("r", "f"):
         combined = runs.read(tmp_path / f"{name}.run.gz")
         assert {own: set(combined[own].ids) for own in combined} == {own: set(first[own].ids) for own in OWN}
