@@ -91,6 +91,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "exhaustive": {"retriever": "late-interaction1", "exhaustive": True},
     "reranked1": {"first_stage": "dense1", "reranker": "cross-encoder1", "depth": 5},
     "reranked2": {"first_stage": "dense1", "reranker": "cross-encoder2", "depth": 5},
+    "reranked3": {"first_stage": "bm25", "reranker": "cross-encoder1", "depth": 5},
     "rrf": {"fusion": "rrf", "of": ["bm25", "dense1"]},
     "wsum": {"fusion": "wsum", "of": ["dense1", "splade1"], "weights": [0.3, 0.7]},
     "theirs": {"run": "data/{dataset}.run", "allow": ["missing-queries"]},
@@ -288,6 +289,8 @@ class Site:
         """Tell whether a job can see from its other inputs that one was exchanged: both stem from the same source."""
         inputs = self.inputs(each)
         given = inputs[option][number]
+        if given.job.values.get("first") != sibling.output.job.values.get("first"):
+            return True  # scores of pairs name their run
         before, after = self.bases(Made("site", given)), self.bases(sibling)
         changed = [rule for rule in {**before, **after} if before.get(rule) != after.get(rule)]
         if not changed:  # another form of the same: of the index, or a run of another system
