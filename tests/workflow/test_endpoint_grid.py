@@ -30,11 +30,12 @@ def _order(messages: list[dict[str, str]]) -> str:
 
 def _grid(small_grid: Any, folder: Path, served: Served, dense: Path, **changes: Any) -> Path:
     endpoint = {**ENDPOINT, "url": served.url, **changes}
+    chat = {key: value for key, value in endpoint.items() if key != "batch"}  # a request has one window
     models: dict[str, Any] = {
         "tiny-dense": {"family": "dense", "path": str(dense), "similarity": "cosine"},
         "served": {"family": "dense", "similarity": "cosine", "endpoint": endpoint},
         "served-ce": {"family": "cross-encoder", "endpoint": endpoint},
-        "served-chat": {"family": "listwise-reranker", "window": 4, "step": 2, "endpoint": endpoint},
+        "served-chat": {"family": "listwise-reranker", "window": 4, "step": 2, "endpoint": chat},
     }
     systems = {
         "flat": {"retriever": "bm25", "fields": "flat"},
