@@ -17,7 +17,7 @@ from pydantic import AfterValidator
 from ..analysis import reproduction as breuer
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
-from ..core import files, paths, provenance
+from ..core import files, lineage, paths, provenance
 from ..core.errors import BeirgridError, DataError, say, show
 from ..measures import lower_is_better, metric_key, written
 from ..options import NameLists
@@ -172,13 +172,14 @@ def _differences(
 ) -> Differences:
     """Compare the cells that both sides have, which ``grids`` may plan."""
     differences, tables = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter()), list[pd.DataFrame]()
+    ancestry = lineage.Ancestry()
     for pair in pairs:
         sides = zip("AB", pair.systems, pair.runs, strict=True)
         if not all(pair.runs):
             differences.only.extend(f"only in {side}: {name} on {pair.dataset}" for side, name, cell in sides if cell)
             continue
         try:
-            values = _compare_cells(pair, metrics, tolerance, reproduction)
+            values = _compare_cells(pair, metrics, tolerance, reproduction, ancestry)
             changed = _changed_conditions(pair)
         except DataError as error:
             differences.refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
@@ -215,12 +216,14 @@ def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFra
     return values.assign(verdict=values["verdict"].mask(values["verdict"] == comparisons.BETTER, better))
 
 
-def _common_metrics(runs: Sequence[Result]) -> list[str]:
-    known, *others = [scores.read_cell(run)[0].means for run in runs]
+def _common_metrics(runs: Sequence[Result], ancestry: lineage.Ancestry) -> list[str]:
+    known, *others = [scores.read_cell(run, ancestry=ancestry)[0].means for run in runs]
     return [metric for metric in known if all(metric in means for means in others)]
 
 
-def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, reproduction: bool) -> pd.DataFrame:
+def _compare_cells(
+    pair: Pair, metrics: Sequence[str], tolerance: float, reproduction: bool, ancestry: lineage.Ancestry
+) -> pd.DataFrame:
     """Return a row per metric of two cells. A query's score is its mean over the seeds.
 
     Raises:
@@ -229,7 +232,7 @@ def _compare_cells(pair: Pair, metrics: Sequence[str], tolerance: float, reprodu
     first, second = pair.runs
     sides = [side for side in (first, second, *pair.baselines) if side]
     runs = [*itertools.chain(*sides)]
-    common = _common_metrics(runs)
+    common = _common_metrics(runs, ancestry)
     metrics = metrics or common
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")

@@ -61,7 +61,8 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"--output: {output} is not an empty folder; name a new one")
     results = results_folder.find(directory, grid)
-    cells = [_read(result) for result in results.cells.values() if result.scores.is_file()]
+    ancestry = lineage.Ancestry()
+    cells = [_read(result, ancestry) for result in results.cells.values() if result.scores.is_file()]
     if not cells:
         raise DataError(f"{grid or directory} has no finished cell")
     if waiting := len(results.cells) - len(cells):
@@ -69,9 +70,9 @@ def finished_cells(directory: Path, grid: str, output: Path) -> list[ExportedCel
     return cells
 
 
-def _read(result: Result) -> ExportedCell:
-    of_cell, _ = scores.read_cell(result)
-    lineage.check({"run": provenance.artifact(result.run), "scores": result.scores})
+def _read(result: Result, ancestry: lineage.Ancestry) -> ExportedCell:
+    of_cell, _ = scores.read_cell(result, ancestry=ancestry)
+    lineage.check({"run": provenance.artifact(result.run), "scores": result.scores}, ancestry=ancestry)
     records = list(map(provenance.read_record, result.records))
     return ExportedCell(result, of_cell, provenance.read_record(result.scores), records)
 
