@@ -134,11 +134,22 @@ class _Work(ProgressColumn):
         return Text(printable(task.fields["work"]()))
 
 
-class Screen:
-    """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
+class _Printer:
+    """Prints lines on a stream, without styles of their own and without control sequences."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         self.console = Console(file=stream, no_color=nocolor or None, highlight=False, markup=False, emoji=False)
+
+    def _print(self, *lines: str, style: str = "") -> None:
+        for line in lines:
+            self.console.print(printable(line), style=style, soft_wrap=True)
+
+
+class Screen(_Printer):
+    """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
+
+    def __init__(self, stream: TextIO, nocolor: bool) -> None:
+        super().__init__(stream, nocolor)
         self.run, self.next = Execution(), 0.0
         columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn(), _Work())
         plain = not self.console.is_terminal or self.console.is_dumb_terminal
@@ -154,10 +165,6 @@ class Screen:
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             if style or record.module in _MODULES or said.startswith(_STARTS):
                 self._print(*said.split("\n"), style=style)
-
-    def _print(self, *lines: str, style: str = "") -> None:
-        for line in lines:
-            self.console.print(printable(line), style=style, soft_wrap=True)
 
     def _change(self, job: RunningJob | None) -> None:
         """Show a run that begins, or whose job has another state."""
@@ -188,11 +195,22 @@ class Screen:
             self._print(*warnings(self.run), style="yellow")
 
 
-class DryRun:
+# Words of Snakemake's reasons, and what they mean. The first that a job has counts.
+_REASONS = {
+    "Missing output files": "new",
+    "Set of input files": "changed: other inputs",
+    "Params": "changed: settings",
+    "Forced execution": "made again",
+    "Updated input files": "its inputs are newer",
+    "Input files updated": "its inputs are made again",
+}
+
+
+class DryRun(_Printer):
     """Prints the jobs of a dry run: a line for each rule, with why its jobs would run."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
-        self.console = Console(file=stream, no_color=nocolor or None, highlight=False, markup=False, emoji=False)
+        super().__init__(stream, nocolor)
         self.counts: dict[str, int] = {}
         self.reasons: dict[str, Counter[str]] = {}
 
@@ -204,7 +222,7 @@ class DryRun:
         elif kind == LogEvent.JOB_INFO:
             self.reasons.setdefault(vars(record)["rule_name"], Counter())[_why(vars(record)["reason"])] += 1
         elif record.levelno >= logging.WARNING or record.getMessage().startswith("Nothing to be done"):
-            self.console.print(printable(record.getMessage()), soft_wrap=True)
+            self._print(*record.getMessage().split("\n"))
 
     def close(self) -> None:
         """Print the table."""
@@ -215,22 +233,9 @@ class DryRun:
             reasons = self.reasons.get(rule, Counter())
             why = [f"{jobs:,} {reason}" if len(reasons) > 1 else reason for reason, jobs in reasons.most_common()]
             table += [[rule, str(count), ", ".join(why)]] * (rule != "all")
-        for line in column_lines(table, [True, False, True]):
-            self.console.print(line, soft_wrap=True)
-        self.console.print("A dry run: nothing was made. -v lists each job.")
-
-
-# What Snakemake's reasons begin with, and what they mean. The first that a job has counts.
-_REASONS = {
-    "Missing output files": "new",
-    "Set of input files": "changed: other inputs",
-    "Params": "changed: settings",
-    "Forced execution": "made again",
-    "Updated input files": "its inputs are newer",
-    "Input files updated": "its inputs are made again",
-}
+        self._print(*column_lines(table, [True, False, True]), "A dry run: nothing was made. -v lists each job.")
 
 
 def _why(reason: str) -> str:
     """Return a reason of Snakemake's in a few words."""
-    return next((words for begin, words in _REASONS.items() if begin in reason), reason)
+    return next((meaning for words, meaning in _REASONS.items() if words in reason), reason)
