@@ -6,6 +6,7 @@ A results folder may have any name, and may come from another version of beirgri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -196,7 +197,12 @@ def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result]
 
 def _asked(content: Mapping[str, Any], folder: Path) -> dict[Path, str]:
     """Return the digests of the settings in the content of a summary, by record."""
-    return {folder / Path(path).relative_to("results"): key for path, key in content.get("settings", {}).items()}
+    return {placed(folder, path): key for path, key in content.get("settings", {}).items()}
+
+
+def placed(folder: Path, pattern: str, **wildcards: str) -> Path:
+    """Return where a results folder has an artifact, from its path below the working folder of grids."""
+    return folder / Path(pattern.format(**wildcards) if wildcards else pattern).relative_to("results")
 
 
 def _result(
@@ -204,9 +210,7 @@ def _result(
 ) -> Result:
     """Return the files of a cell. Paths of records are relative to their grid's working folder."""
 
-    def place(pattern: str) -> Path:
-        return folder / Path(pattern.format(system=system, dataset=dataset)).relative_to("results")
-
+    place = partial(placed, folder, system=system, dataset=dataset)
     behind = tuple(map(place, (paths.DATASET_RECORD, paths.RUN_RECORD) if records is None else records))
     means, per_query, run, qrels = map(place, (paths.METRICS, paths.PER_QUERY, paths.RUN, paths.QRELS))
     return Result(system, dataset, means, per_query, run, qrels, behind, language)

@@ -85,7 +85,7 @@ def _fill(folder: Path, dataset: str, licence: str, results: Path) -> None:
     """Make a set whose version 0 has a dataset's qrels, and whose pool is what systems rank high and nobody judged."""
     place = results_folder.locate(results).folder
     queries_file, qrels_file, record = (
-        place / Path(pattern.format(dataset=dataset)).relative_to("results")
+        results_folder.placed(place, pattern, dataset=dataset)
         for pattern in (paths.QUERIES, paths.QRELS, paths.DATASET_RECORD)
     )
     if not record.is_file():
@@ -97,8 +97,8 @@ def _fill(folder: Path, dataset: str, licence: str, results: Path) -> None:
     systems = tuple(system for (system, name), cell in cells.items() if name == dataset and cell.run.is_file())
     if not systems:
         raise DataError(f"{place} has no runs of {dataset}: finish a grid over it first")
-    corpus = provenance.read_record(record)["settings"]["entry"]["corpus"]
-    documents_file = place / Path(paths.CORPUS.format(corpus=corpus)).relative_to("results")
+    corpus = provenance.entry_of(provenance.read_record(record))["corpus"]
+    documents_file = results_folder.placed(place, paths.CORPUS, corpus=corpus)
     texts = [document for rows in read_documents(documents_file) for document in rows]
     made = EvaluationSet.create(folder, texts, dataset, licence)
     judged = qrels.read(qrels_file)
@@ -370,13 +370,14 @@ def compare_versions(
 def _plans(made: EvaluationSet, results: Path) -> tuple[str, list[GridSummary]]:
     """Return the name under which grids know a set, and the grids at a place, which may plan comparisons on it."""
     grids = results_folder.of_grids(results_folder.locate(results).folder, summary.read)
-    return made.description.dataset or made.description.name, list(grids.values())
+    return made.description.in_grids, list(grids.values())
 
 
 def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -> dict[str, Any]:
     """Return the runs of a set: system to query to document ids; refuse runs of other queries than the set has."""
-    name = made.description.dataset or made.description.name
-    asked, folder = made.queries(), results_folder.locate(results).folder
+    name = made.description.in_grids
+    asked = made.queries()
+    folder = results_folder.locate(results).folder
     have = {path.parent.name: path for path in sorted(folder.glob(f"runs/*/{name}.run.gz"))}
     wanted = list(systems or have)
     if absent := [system for system in wanted or ["any system"] if system not in have]:
@@ -384,7 +385,7 @@ def _rankings(made: EvaluationSet, results: Path, systems: Iterable[str] = ()) -
         raise DataError(f"{folder} has no runs of {name} by {', '.join(absent)}: {remedy}")
     rankings = {system: {query: ranking.ids for query, ranking in runs.read(have[system]).items()} for system in wanted}
     searched: dict[str, str | None] = dict.fromkeys(query for of_system in rankings.values() for query in of_system)
-    queries_file = folder / Path(paths.QUERIES.format(dataset=name)).relative_to("results")
+    queries_file = results_folder.placed(folder, paths.QUERIES, dataset=name)
     if queries_file.is_file():
         lineage.check({"queries": queries_file, "runs": [have[system] for system in wanted]})
         searched |= read_queries(queries_file)
@@ -402,8 +403,9 @@ def _warn_of_changed_texts(made: EvaluationSet) -> None:
 
 def _refuse_other_documents(made: EvaluationSet, results: Path, pooled: set[str]) -> None:
     """Raise DataError if systems found documents that the set lacks, or of which it has another text."""
-    texts, name = made.documents(pooled), made.description.corpus or made.description.name
-    corpus = results_folder.locate(results).folder / Path(paths.CORPUS.format(corpus=name)).relative_to("results")
+    texts = made.documents(pooled)
+    name = made.description.corpus or made.description.name
+    corpus = results_folder.placed(results_folder.locate(results).folder, paths.CORPUS, corpus=name)
     for document in pick_documents(corpus, pooled) if corpus.is_file() else ():
         if document != texts[document.id]:
             raise DataError(

@@ -82,6 +82,11 @@ class Description(BaseModel):
     corpus: str = ""
     made_with: str = f"beirgrid {__version__}"
 
+    @property
+    def in_grids(self) -> str:
+        """The dataset as which grids know the set."""
+        return self.dataset or self.name
+
 
 def _by_pair(judged: Mapping[str, Mapping[str, int]]) -> dict[Pair, int]:
     return {(query, document): grade for query, grades in judged.items() for document, grade in grades.items()}
