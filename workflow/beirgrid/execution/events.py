@@ -29,6 +29,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.checkout import CHECKOUT, MODULES, commit
 from ..core.errors import BeirgridError, printable, warn
 from ..core.progress import PREFIX
+from ..graph.stage import job_name
 from ..stages.report.plan import Report
 
 EVENTS = Path("results/status.jsonl")
@@ -55,7 +56,7 @@ class RunningJob:
     @property
     def name(self) -> str:
         """Rule and wildcards."""
-        return " ".join([self.rule, *self.wildcards.values()])
+        return job_name(self.rule, self.wildcards)
 
     @property
     def work(self) -> str:
@@ -189,7 +190,8 @@ class Execution:
         # The command that submitted the job follows the reason.
         reason = str(fields.get("rule_msg") or "").partition("\n    sbatch call:")[0]
         job.reason = _REFUSED if of_group == [] else reason
-        job.state, job.since = "failed", time.time()
+        job.state = "failed"
+        job.since = time.time()
 
 
 def read(path: Path) -> Execution:
@@ -221,7 +223,7 @@ class Expectation(logging.Filter):
         self.seconds = seconds
 
     def filter(self, record: LogRecord) -> bool:
-        """Let each record through."""
+        """Add the seconds to the record of a beginning. Every record passes."""
         if getattr(record, "event", None) == LogEvent.RUN_INFO:
             record.seconds = self.seconds()
         return True

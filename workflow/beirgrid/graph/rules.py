@@ -23,7 +23,7 @@ from . import artifacts
 from .grid import Grid, fill
 from .job import run as run_job
 from .resources import Resources, of_jobs
-from .stage import Job, Output, Settings, Stage, jobs_behind, stages
+from .stage import Job, Output, Settings, Stage, job_name, jobs_behind, stages
 from .summaries import PUBLISHED, Summary
 
 # A folder in the working directory that contains only a link to the package.
@@ -225,8 +225,8 @@ class Rules:
         seconds = {}
         for job in jobs:
             if rule := self.rule_of(job.rule):
-                name = " ".join([job.rule.name, *job.wildcards_dict.values()])
-                seconds[name] = resources.need(Job.of(rule.stage.rule, job.wildcards_dict)).seconds
+                need = resources.need(Job.of(rule.stage.rule, job.wildcards_dict))
+                seconds[job_name(job.rule.name, job.wildcards_dict)] = need.seconds
         return seconds
 
     def _tell_outdated(self) -> None:

@@ -86,6 +86,11 @@ class Output(NamedTuple):
     path: str
 
 
+def job_name(rule: str, wildcards: Mapping[str, str]) -> str:
+    """Return what a job of Snakemake is called: its rule and wildcards."""
+    return " ".join([rule, *wildcards.values()])
+
+
 def output(pattern: str, grid: Grid | None = None, **wildcards: Any) -> Output:
     """Return the output at a path pattern, of the job that writes it.
 

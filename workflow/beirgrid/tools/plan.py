@@ -21,7 +21,7 @@ from ..core.errors import BeirgridError, show, table_lines
 from ..graph import artifacts
 from ..graph.grid import Grid
 from ..graph.resources import Resources
-from ..graph.stage import Job, jobs_behind, output
+from ..graph.stage import Job, job_name, jobs_behind, output
 from ..options import ConfigFiles, Directory
 from .run import find_grid
 
@@ -150,7 +150,7 @@ def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
     }
     advice = "raise it, or set a smaller encode.shard (or small_corpus: 0)"
     return {
-        "name": " ".join([job.rule, *fields["wildcards"].values()]),
+        "name": job_name(job.rule, fields["wildcards"]),
         "jobs": 1,
         "gpu_hours": need.seconds / 3600 * on_gpu,
         "cpu_hours": need.seconds / 3600 * fields["threads"] * (not on_gpu),
