@@ -69,7 +69,9 @@ WORDS = [f"w{number}" for number in range(2000 if SMALL else 25_000)]
 if SMALL:
     TEXTS = dict.fromkeys(TEXTS, 24)
     VECTORS = (5000,)
-    QUERIES, DEPTH, ROUNDS = 20, 100, 1
+    QUERIES = 20
+    DEPTH = 100
+    ROUNDS = 1
 
 Result = dict[str, Any]
 # What each check saw, by part and name.
@@ -244,7 +246,7 @@ def search_exactly(library: GpuSearch) -> Result:
 
 
 def measure(count: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Result:
-    """Let two contenders, which return their seconds, take turns at ``count`` texts or queries; return the least
+    """Alternate two contenders, which return their seconds, at ``count`` texts or queries; return the least
     seconds of ours, what it computes per second, the ratio, and the least peak memory of both (MB of the GPU).
     """
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
@@ -368,7 +370,8 @@ def examine_runs(folder: Path, tolerance: float) -> Result:
     first answers. All scores of the dense system, which are cosines, are compared. A query that is a document does not
     find itself.
     """
-    lost, differences = {}, []
+    lost = {}
+    differences = []
     with contextlib.chdir(folder):
         blocks = collection.read_documents(paths.CORPUS.format(corpus="demo"))
         names = {document.id for block in blocks for document in block}

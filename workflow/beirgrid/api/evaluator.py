@@ -66,7 +66,8 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         )
         corpus = provenance.entry_of(provenance.read_record(record))["corpus"]
         self.corpus = provenance.artifact(self.directory / paths.CORPUS.format(corpus=corpus))
-        self.queries, self.limits = collection.read_queries(queries), Restrictions(queries, self.depth)
+        self.queries = collection.read_queries(queries)
+        self.limits = Restrictions(queries, self.depth)
         self.qrels = qrels.read(grades)
 
     def __call__(

@@ -231,7 +231,8 @@ def _language_problems(name: str, config: Config, corpora: set[str]) -> Iterator
 
 def _tuning_problems(config: Config, name: str, system: entries.Fused) -> Iterator[str]:
     """Yield why a fusion cannot be tuned: queries are missing, or have taught what is below the fusion."""
-    where, below = f"systems.{name}", with_parts(config.systems, system.of)
+    where = f"systems.{name}"
+    below = with_parts(config.systems, system.of)
     for part in below:
         if isinstance(entry := config.systems[part], entries.Fused) and entry.learns:
             yield f"{where}.of: {part!r} is tuned itself, and the same queries cannot choose twice"

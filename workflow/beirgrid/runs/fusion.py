@@ -88,7 +88,8 @@ class Fuser:
 
     def _sums(self, **parameters: Any) -> Iterator[tuple[str, list[str], list[float]]]:
         """Yield each query, its documents, and the sums of their weighted points."""
-        k, shares = parameters.get("k", 0), parameters.get("weights", [1.0] * len(self.parts))
+        k = parameters.get("k", 0)
+        shares = parameters.get("weights", [1.0] * len(self.parts))
         # Reciprocal rank fusion (Cormack et al., 2009): 1 / (k + rank).
         by_rank: Normalise = lambda scores: 1 / (k + 1 + np.arange(len(scores)))  # noqa: E731
         normalise = by_rank if self.how.method == "rrf" else _NORMS[self.how.norm]

@@ -38,8 +38,9 @@ _BAYESFUSE_RANKS = 1000
 
 @contextmanager
 def _plain_python() -> Iterator[None]:
-    """Let numba compile nothing. It reads this when a function is declared, and when a dictionary or list is made."""
-    before, config.DISABLE_JIT = config.DISABLE_JIT, 1
+    """Switch numba's compiler off. numba asks when a function is declared, and when a dictionary or list is made."""
+    before = config.DISABLE_JIT
+    config.DISABLE_JIT = 1
     try:
         yield
     finally:
@@ -119,7 +120,8 @@ class RanxFuser:
         given = _taken(train, given)
         if self.trained and self.trained[0] == given:  # the parameter is not the training's
             return self.trained[1]
-        queries, judged = sorted(grades), {}
+        queries = sorted(grades)
+        judged: dict[str, dict[str, int]] = {}
         for query in queries:
             names = self.documents.setdefault(query, {})
             names |= {document: str(len(names) + n) for n, document in enumerate(grades[query].keys() - names.keys())}

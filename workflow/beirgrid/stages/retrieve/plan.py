@@ -148,7 +148,8 @@ class RetrieveVectors(OfFamily):
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         grid, queries = sizes.grid, sizes.queries(dataset)
-        corpus, model = grid.corpus(dataset), grid.retriever(system)
+        corpus = grid.corpus(dataset)
+        model = grid.retriever(system)
         shard = sizes.vector_sizes(model, corpus, 0)  # the largest one
         shards = len(grid.shards(corpus))
         work = sizes.reading(grid.query_model(system), queries, sizes.query_words[dataset]) | shard
@@ -165,5 +166,6 @@ class RetrieveVectors(OfFamily):
 
 def _scores_all(grid: Grid, system: str, dataset: str) -> bool:
     """Tell whether a system scores every document of a dataset by its tokens, without an index."""
-    entry, documents = grid.system(system), grid.config.corpora[grid.corpus(dataset)].documents
+    entry = grid.system(system)
+    documents = grid.config.corpora[grid.corpus(dataset)].documents
     return isinstance(entry, entries.LateInteractionRetriever) and entry.scores_all(documents)

@@ -203,7 +203,8 @@ def _cross_encoder(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEn
 
 def _cut(transformer: Transformer, recipe: TrainRecipe, texts: set[str]) -> None:
     """Keep the first layers of a BERT, and the word pieces of texts with the letters that spell other words."""
-    model, tokenizer = transformer.auto_model, transformer.tokenizer
+    model = transformer.auto_model
+    tokenizer = transformer.tokenizer
     if model.config.model_type != "bert":
         raise DataError(f"train.layers and train.compact cut a BERT, and the base is a {model.config.model_type}")
     model.encoder.layer = model.encoder.layer[: recipe.layers]
