@@ -106,6 +106,8 @@ models.x: endpoint.protocol: no request to a dense model has it; leave it out
     models: {x: {DENSE, endpoint: {model: m, url: 'http://h', protocol: tei}}}
 models.x: endpoint.dimensions: no request to a cross-encoder model has it; leave it out
     models: {x: {family: cross-encoder, endpoint: {model: m, url: 'http://h', dimensions: 8}}}
+models.x.endpoint: body replaces the texts of a request by the key 'input'; leave it out
+    models: {x: {DENSE, endpoint: {model: m, url: 'http://h', query_body: {input: [a]}}}}
 models.x: endpoint.query_body: no request to a listwise-reranker model has it; leave it out
     models: {x: {family: listwise-reranker, endpoint: {model: m, url: 'http://h', query_body: {a: 1}}}}
 nodes: cpu.gpu_model: nothing reads it; set gpu.gpu_model

@@ -13,6 +13,8 @@ from .values import Entry, NotNegative, Positive, Size
 
 # Keys that decide which numbers a server gives. The others say how it is reached, and change no result.
 IDENTITY = ("model", "revision", "dimensions", "max_characters", "protocol", "body", "query_body")
+# Keys of a request with its texts, in each protocol: another value would be scored in place of them.
+_TEXTS = {"input", "messages", "query", "documents", "texts"}
 ADDRESS = r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[\w.~:/\[\]!$&()*+,;=%-]*)?"  # no user, no query
 _URL = rf"^(\$[A-Za-z_][A-Za-z0-9_]*|{ADDRESS})$"
 
@@ -56,6 +58,8 @@ class Endpoint(Entry):
     def _problems(self) -> Iterator[str]:
         if self.url is None:
             yield "needs the key 'url'"
+        if replaced := sorted(_TEXTS & {*self.body, *self.query_body}):
+            yield f"body replaces the texts of a request by the key {replaced[0]!r}; leave it out"
         if self.budget and self.price == Price():
             yield "a budget needs a price"
         if self.budget and self.price.output and not self.longest_answer():
