@@ -25,7 +25,8 @@ from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
 from beirgrid.core.compute import cpu_name
 from beirgrid.measures import written
-from beirgrid.results.answers import DONE, Answers, read_answers, verdict_counts
+from beirgrid.results.answer_files import read_answers
+from beirgrid.results.answers import DONE, Answers, verdict_counts
 
 PAGE = CHECKOUT / "docs" / "results.md"
 PUBLIC = ["scifact", "nfcorpus", "arguana"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from beirgrid.graph import artifacts
+from beirgrid.graph.dag import jobs_behind, stages
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.stage import Output, jobs_behind, stages
+from beirgrid.graph.stage import Output
 
 
 def inputs(grid: Grid, rule: str, **wildcards: str) -> dict[str, list[str]]:

@@ -37,8 +37,9 @@ from stage_words import stage_job
 from beirgrid import __main__
 from beirgrid.core.provenance import Made, read_record
 from beirgrid.execution import forks
+from beirgrid.graph.dag import by_function
 from beirgrid.graph.job import JobRecord
-from beirgrid.graph.stage import Stage, by_function
+from beirgrid.graph.stage import Stage
 from beirgrid.tools import run
 
 ROOT = Path(__file__).parent.parent

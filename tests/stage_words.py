@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from beirgrid.graph import job
-from beirgrid.graph.stage import by_function
+from beirgrid.graph.dag import by_function
 
 # Stages that are also commands with options.
 _COMMANDS = ("evaluate", "report")

@@ -21,7 +21,7 @@ from beirgrid.core import files, paths
 from beirgrid.page import retrieved
 from beirgrid.paper import figures, published
 from beirgrid.paper import work as analyse
-from beirgrid.results import answers
+from beirgrid.results import answer_files, answers
 from beirgrid.results.summary import DatasetSummary
 from beirgrid.runs import runs
 from beirgrid.stages.aggregate import work as aggregate
@@ -147,7 +147,7 @@ def test_wins_are_counted_as_in_the_table(grid):
     for trained, counted in (({"dense": ("two",)}, ["one"]), ({}, ["one", "two"])):
         summary = grid.summary.model_copy(update={"trained_on": trained, "rows": DATASETS})
         run_work(aggregate.aggregate, folder / "aggregate.json", grid=summary, output=folder)
-        found = answers.read_answers(folder)
+        found = answer_files.read_answers(folder)
         differences = figures.against(found.scores[found.scores["metric"] == "ndcg@10"], found.across, summary)
         assert differences.index.tolist() == counted
         table = answers.against_baseline(found.across).set_index("system")
@@ -232,7 +232,7 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     datasets = grid.summary.datasets
     hidden = datasets["one"].model_copy(update={"show_text": False})
     summary = grid.summary.model_copy(update={"datasets": {**datasets, "one": hidden}})
-    page = report.illustrated(summary, answers.read_answers(grid.folder / "tables"))
+    page = report.illustrated(summary, answer_files.read_answers(grid.folder / "tables"))
     for name, shown in (("one", False), ("two", True)):
         per_query, documents = (pages.packed(page, pack)[name] for pack in ("per-query", "documents"))
         rows = [row for rows in documents["queries"].values() for row in rows]

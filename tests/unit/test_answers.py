@@ -25,7 +25,8 @@ from beirgrid.core.errors import DataError
 from beirgrid.execution import events
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
-from beirgrid.results.answers import Answers, from_csv, guarded, read_answers, to_csv, typed, write_answers
+from beirgrid.results.answer_files import from_csv, guarded, read_answers, to_csv, write_answers
+from beirgrid.results.answers import Answers, typed
 from beirgrid.results.scores import load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate.work import aggregate

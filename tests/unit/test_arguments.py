@@ -17,8 +17,8 @@ from unittest import mock
 import pytest
 
 from beirgrid.__main__ import main
+from beirgrid.graph.dag import by_function
 from beirgrid.graph.job import stage_function
-from beirgrid.graph.stage import by_function
 
 
 def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -25,9 +25,9 @@ from beirgrid.core import files
 from beirgrid.core.compute import Compute, Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import cutting, open_encoder, open_model
+from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
-from beirgrid.graph.stage import Job
 from beirgrid.runs import runs
 from beirgrid.search import flat
 from beirgrid.stages.encode import work as encode

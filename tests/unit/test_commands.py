@@ -22,9 +22,9 @@ from beirgrid.__main__ import COMMANDS, main
 from beirgrid.core.compute import Runtime
 from beirgrid.core.errors import DataError
 from beirgrid.graph import job
+from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
-from beirgrid.graph.stage import Job
 from beirgrid.runs import pairs, runs
 from beirgrid.stages.rerank import work as rerank
 

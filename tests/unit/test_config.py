@@ -21,10 +21,10 @@ from beirgrid.config import checks, values
 from beirgrid.config.datasets import Corpus, Dataset
 from beirgrid.core.checkout import CHECKOUT, resolve_path
 from beirgrid.core.errors import BeirgridError, ConfigError
+from beirgrid.graph.dag import Job, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
 from beirgrid.graph.sizes import Sizes
-from beirgrid.graph.stage import Job, stages
 from beirgrid.graph.summaries import Summary
 from beirgrid.measures import MEASURES, parse_metric, written
 from beirgrid.results.summary import GridSummary

@@ -13,6 +13,7 @@ from jobs import JOBS, PROGRAM, PUBLISHED
 
 from beirgrid import config
 from beirgrid.encoders import protocol
+from beirgrid.graph.dag import Job, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import (
     LEAST_MINUTES,
@@ -27,7 +28,6 @@ from beirgrid.graph.resources import (
     need,
 )
 from beirgrid.graph.sizes import WINDOW, WORD_PIECES
-from beirgrid.graph.stage import Job, stages
 
 # Planned memory divided by the recorded memory of a rule's largest recorded job. Java counts its whole heap.
 LEAST, MOST = 0.9, 6.0

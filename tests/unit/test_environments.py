@@ -16,7 +16,7 @@ from helpers import rules
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from beirgrid.graph.stage import stages
+from beirgrid.graph.dag import stages
 
 _modules = cache(packages_distributions)  # reads the files of all packages
 ENVIRONMENTS = sorted((Path(__file__).parent.parent.parent / "envs").glob("*.yaml"))

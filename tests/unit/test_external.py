@@ -14,8 +14,8 @@ from helpers import fetch_collection, main, tracked_configuration
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
+from beirgrid.graph.dag import stages
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.stage import stages
 from beirgrid.runs import runs
 
 QUERIES = ("q1", "q2", "d3")

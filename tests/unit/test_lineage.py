@@ -20,9 +20,9 @@ from beirgrid.collections import collection as corpus_files
 from beirgrid.core import lineage, paths
 from beirgrid.core.errors import DataError
 from beirgrid.graph import artifacts
+from beirgrid.graph.dag import jobs_behind, output
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
-from beirgrid.graph.stage import jobs_behind, output
 
 pytestmark = pytest.mark.slow
 MODELS: dict[str, dict[str, Any]] = {

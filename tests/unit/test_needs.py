@@ -16,9 +16,9 @@ from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
+from beirgrid.graph.dag import Job, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import RATES, Need, Resources
-from beirgrid.graph.stage import Job, stages
 
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
 

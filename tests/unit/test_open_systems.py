@@ -28,9 +28,9 @@ from beirgrid.encoders.cross_encoder import CrossEncoderScorer
 from beirgrid.encoders.dense import DenseEncoder
 from beirgrid.execution import open_systems
 from beirgrid.graph import artifacts, job
+from beirgrid.graph.dag import jobs_behind
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
-from beirgrid.graph.stage import jobs_behind
 from beirgrid.results import cells as cell_states
 from beirgrid.results.efficiency import efficiency
 from beirgrid.results.summary import GridSummary

@@ -18,7 +18,7 @@ from beirgrid.graph.summaries import Summary
 from beirgrid.page import sections, texts
 from beirgrid.page.render import render
 from beirgrid.paper.plan import Analyse
-from beirgrid.results import answers
+from beirgrid.results import answer_files
 from beirgrid.results.summary import GridSummary
 from beirgrid.stages.report import work as report
 
@@ -161,7 +161,7 @@ def test_analyses_of_other_scores_say_so(tmp_path):
     grid = pages.grid(2, 2)
     tables = pages.tables(grid)
     scores = tmp_path / "scores.csv"
-    scores.write_text(answers.to_csv("scores", tables.scores))
+    scores.write_text(answer_files.to_csv("scores", tables.scores))
     record = paths.ANALYSES_RECORD.format(grid=grid.name)
     write_record(Analyse(), record, settings={}, facts={"scores": files.sha256(scores)})  # as the stage writes it
     said = "These analyses were made from other scores than those above."

@@ -10,7 +10,7 @@ import pytest
 
 from beirgrid.__main__ import main
 from beirgrid.core import files
-from beirgrid.results import answers, table_files
+from beirgrid.results import answer_files, table_files
 from beirgrid.tools import export
 
 METRIC = "ndcg@10"
@@ -97,4 +97,4 @@ def test_the_command_prints_a_table_of_the_only_grid(grid, made, tmp_path, capsy
     assert capsys.readouterr().out == export.latex(grid, made, METRIC)
     assert main([*options, "--metric", "ndcg@1"]) == 1
     assert "has no metric 'ndcg@1'" in capsys.readouterr().err
-    assert answers.read_answers(folder / "tables").pairs.equals(made.pairs)
+    assert answer_files.read_answers(folder / "tables").pairs.equals(made.pairs)

@@ -17,9 +17,9 @@ from stage_words import stage_command
 
 from beirgrid import config
 from beirgrid.core.errors import ConfigError
+from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
-from beirgrid.graph.stage import Job
 from beirgrid.runs import runs
 
 DOCUMENTS = [{"_id": f"d{i}", "title": f"title {i}", "text": f"text “{i}”"} for i in (1, 2, 3)]

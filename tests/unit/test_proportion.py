@@ -1,11 +1,12 @@
 """The package does not grow by itself: make lint compares its lines with ceilings."""
 
 import ast
+import re
 from pathlib import Path
 
 import lines
 import pytest
-from lines import branches, excesses, lines_by_folder, tangles
+from lines import ROOT, branches, excesses, lines_by_folder, tangles
 
 
 def test_a_line_too_many_is_an_excess(tmp_path: Path) -> None:
@@ -48,3 +49,10 @@ def test_tokens_of_a_line_are_counted_without_comments_and_docstrings(tmp_path, 
     assert lines.crowded(tmp_path) == []
     monkeypatch.setattr(lines, "_TOKENS_PER_LINE", 2)
     assert lines.crowded(tmp_path) == ["a line of code has 2.75 tokens, more than 2: unpack runs.py"]
+
+
+def test_the_tour_shows_one_stage_whole_in_550_lines() -> None:
+    table = (ROOT / "docs/tour.md").read_text().partition("## From a grid to a job")[0]
+    shown = [ROOT / path for path in re.findall(r"^\| `(\S+)`", table, re.MULTILINE)]
+    assert len(shown) == 5
+    assert sum(path.read_text().count("\n") for path in shown) <= 550

@@ -29,7 +29,8 @@ from beirgrid.core.errors import ConfigError
 from beirgrid.measures import MEASURES, parse_metric
 from beirgrid.page import sections
 from beirgrid.results import cells, published, table_files
-from beirgrid.results.answers import read_answers, typed, write_answers
+from beirgrid.results.answer_files import read_answers, write_answers
+from beirgrid.results.answers import typed
 from beirgrid.results.summary import DatasetSummary, GridSummary, ModelFacts, ModelNote
 from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.stages.report import work as report

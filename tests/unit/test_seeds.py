@@ -22,7 +22,8 @@ from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
 from beirgrid.page.render import render
 from beirgrid.results import cells, table_files
-from beirgrid.results.answers import Answers, write_answers
+from beirgrid.results.answer_files import write_answers
+from beirgrid.results.answers import Answers
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.tools import reporting

@@ -15,10 +15,11 @@ from helpers import ROOT, rules, tracked_configuration
 from beirgrid import config
 from beirgrid.core import files, provenance
 from beirgrid.core.provenance import Made
+from beirgrid.graph.dag import Job, by_function, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.job import JobRecord
 from beirgrid.graph.rules import Rules
-from beirgrid.graph.stage import Job, Kind, by_function, stages
+from beirgrid.graph.stage import Kind
 
 
 def test_every_rule_has_a_stage_and_every_stage_a_rule():

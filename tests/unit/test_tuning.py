@@ -16,8 +16,8 @@ from helpers import tracked_configuration
 from beirgrid import config
 from beirgrid.config.fusions import METHODS
 from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.stage import Job
 from beirgrid.graph.summaries import Summary
 from beirgrid.results.summary import GridSummary
 from beirgrid.runs import runs, tuning

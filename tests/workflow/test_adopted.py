@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT, unpack
 from small import finish, job_counts, run
 
-from beirgrid.graph.stage import stamps
+from beirgrid.graph.dag import stamps
 
 KEPT = sorted((ROOT / "tests" / "data").glob("results-*.tar.gz"))
 

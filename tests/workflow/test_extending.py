@@ -29,7 +29,7 @@ from pathlib import Path
 from beirgrid.graph import artifacts
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
-from beirgrid.graph.stage import Job, jobs_behind
+from beirgrid.graph.dag import Job, jobs_behind
 from beirgrid.config.load import merged
 grid = Grid(merged([Path(sys.argv[1])]))
 cell = {"system": "minilm-prf", "dataset": "demo"}

@@ -17,8 +17,8 @@ from small import job_counts, run
 from beirgrid.__main__ import main
 from beirgrid.core.compute import has_gpu_driver
 from beirgrid.graph import artifacts
+from beirgrid.graph.dag import Job, jobs_behind
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.stage import Job, jobs_behind
 from beirgrid.tools.plan import _resources, merged
 
 
@@ -133,7 +133,7 @@ import json, sys
 from pathlib import Path
 from beirgrid.graph import artifacts
 from beirgrid.graph.grid import Grid
-from beirgrid.graph.stage import jobs_behind
+from beirgrid.graph.dag import jobs_behind
 from beirgrid.graph.rules import Rules
 from beirgrid.tools.plan import _jobs, _plan, _resources, merged
 resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")

@@ -111,7 +111,7 @@ def test_parsing_imports_nothing_heavy(tmp_path):
         "import sys, yaml; sys.path.insert(0, 'workflow');"
         "from beirgrid import config;"
         "from beirgrid.core import interrupts, paths, provenance;"
-        "from beirgrid.graph import rules, stage; stage.stages();"
+        "from beirgrid.graph import dag, rules; dag.stages();"
         "from beirgrid.execution import events; from beirgrid.tools import status;"
         "heavy = {'torch', 'datasets', 'pyserini', 'transformers', 'numpy', 'pandas', 'pyarrow',"
         " 'ir_datasets', 'snakemake'};"

@@ -10,7 +10,7 @@ import yaml
 from helpers import ROOT
 from small import finish
 
-from beirgrid.results import answers
+from beirgrid.results import answer_files
 
 # nDCG@10, Recall@100, Recall@1000. BM25 on SciFact as in pyserini's reproductions. MiniLM in float32: on SciFact as the
 # beir package measures it, on Cranfield as sentence-transformers and pytrec_eval do.
@@ -50,13 +50,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _scores(tables: Path, system: str) -> pd.Series:
-    scores = answers.from_csv("scores", tables / "scores.csv")
+    scores = answer_files.from_csv("scores", tables / "scores.csv")
     return scores[scores["system"] == system].set_index("metric")["value"]
 
 
 def _verdicts(tables: Path) -> list[str]:
     """Return the verdicts of all values that have a reference."""
-    verdicts = list(answers.from_csv("verdicts", tables / "verdicts.csv")["verdict"])
+    verdicts = list(answer_files.from_csv("verdicts", tables / "verdicts.csv")["verdict"])
     assert verdicts
     return [verdict for verdict in verdicts if verdict != "no reference"]
 

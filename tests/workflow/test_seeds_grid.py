@@ -12,7 +12,7 @@ import checkpoints
 import pytest
 from small import TRAINED, finish, job_counts, run, table
 
-from beirgrid.results.answers import from_csv
+from beirgrid.results.answer_files import from_csv
 
 
 def _write(small_grid: Callable[..., Path], tiny_models: dict[str, Path], folder: Path, seeds: int) -> Path:

@@ -25,9 +25,10 @@ from beirgrid import config
 from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
 from beirgrid.graph import artifacts, job
+from beirgrid.graph.dag import Job, jobs_behind, output, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
-from beirgrid.graph.stage import Job, Output, Stage, jobs_behind, output, stages
+from beirgrid.graph.stage import Output, Stage
 
 # Two corpora of as many documents with the same ids, in shards of the same size, and datasets over each.
 CORPORA = ("one", "two")

@@ -16,9 +16,9 @@ from ..config.load import merged
 from ..core import files, paths, provenance
 from ..core.errors import BeirgridError
 from ..graph import artifacts
+from ..graph.dag import jobs_behind
 from ..graph.grid import Grid
 from ..graph.rules import Rules
-from ..graph.stage import jobs_behind
 from ..measures import parse_metric, per_query
 from ..runs import runs
 from ..runs.restrictions import Restrictions

@@ -366,7 +366,7 @@ def kinds() -> tuple[type[SystemEntry], ...]:
 
     Plans import the configuration, so this asks for them when the first configuration is read.
     """
-    stages = importlib.import_module(f"{__name__.partition('.')[0]}.graph.stage").stages().values()
+    stages = importlib.import_module(f"{__name__.partition('.')[0]}.graph.dag").stages().values()
     return (*_KINDS, *dict.fromkeys(stage.entry for stage in stages if stage.entry))
 
 

@@ -29,7 +29,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.checkout import CHECKOUT, MODULES, commit
 from ..core.errors import BeirgridError, printable, warn
 from ..core.progress import PREFIX
-from ..graph.stage import job_name
+from ..graph.dag import job_name
 from ..stages.report.plan import Report
 
 EVENTS = Path("results/status.jsonl")

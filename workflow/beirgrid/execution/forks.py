@@ -207,7 +207,7 @@ def run_fork(request: Request, main: Callable[[list[str]], None]) -> None:
 
 def libraries(kind: str) -> list[str]:
     """Return what a server of a kind imports: libraries, and the modules of the stages whose jobs are many."""
-    from ..graph.stage import stages
+    from ..graph.dag import stages
 
     names = ["ir_measures", "pandas", "pyarrow.compute", "pyarrow.parquet"]
     if kind == "models":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..core import paths
 from ..core.families import FAMILIES
+from .dag import output
 from .grid import Grid
-from .stage import Output, Settings, output
+from .stage import Output, Settings
 
 
 def documents(corpus: str) -> Output:

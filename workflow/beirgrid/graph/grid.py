@@ -27,7 +27,7 @@ class Grid:
 
     def __init__(self, config: entries.Config) -> None:
         self.config = config
-        self.inputs: dict[Any, Any] = {}  # of each job (stage.Job.inputs)
+        self.inputs: dict[Any, Any] = {}  # of each job (dag.Job.inputs)
 
     # Contents of the grid
 

@@ -23,7 +23,7 @@ from ..core import files, lineage, provenance
 from ..core.checkout import portable
 from ..core.errors import BeirgridError, ConfigError, nearest
 from ..core.provenance import Made, Stamp
-from .stage import by_function
+from .dag import by_function
 
 # The parts of a job that hold arguments of its function.
 _PARTS = ("inputs", "outputs", "settings", "options")

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from ..config.entries import NodeLimits
 from ..core import paths
+from .dag import Job, output
 from .grid import Grid
 from .sizes import Sizes
-from .stage import Cost, Job, Stage, output
+from .stage import Cost, Stage
 
 # Cores of the machines on which costs on a CPU were measured. Models and searches scale with a job's cores.
 CORES = 2

@@ -20,10 +20,11 @@ from ..core.compute import has_gpu_driver
 from ..core.errors import DataError
 from ..results import summary
 from . import artifacts
+from .dag import Job, job_name, jobs_behind, stages
 from .grid import Grid, fill
 from .job import run as run_job
 from .resources import Resources, of_jobs
-from .stage import Job, Output, Settings, Stage, job_name, jobs_behind, stages
+from .stage import Output, Settings, Stage
 from .summaries import PUBLISHED, Summary
 
 # A folder in the working directory that contains only a link to the package.

@@ -13,8 +13,8 @@ from ..core.checkout import CHECKOUT, portable, resolve_path
 from ..results.published import names_of
 from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
 from . import artifacts
+from .dag import jobs_behind, stages
 from .grid import Grid
-from .stage import jobs_behind, stages
 
 _Value = TypeVar("_Value")
 DATASETS_PAGE = CHECKOUT / "docs" / "datasets.md"

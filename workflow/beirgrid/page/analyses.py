@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from ..core import files, paths, provenance
-from ..results.answers import to_csv, unguarded
+from ..results.answer_files import to_csv, unguarded
 from . import texts
 from .texts import Shown
 

@@ -18,7 +18,8 @@ from ..core.progress import Progress
 from ..core.provenance import Made
 from ..measures import per_query
 from ..results import efficiency, table_files
-from ..results.answers import DONE, against_baseline, guarded
+from ..results.answer_files import guarded
+from ..results.answers import DONE, against_baseline
 from ..results.cells import Cells, find
 from ..results.summary import Cell, GridSummary, SummaryFile
 from ..runs import runs

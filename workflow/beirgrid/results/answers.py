@@ -1,18 +1,12 @@
-"""The result tables of a grid, in memory and as CSV files.
-
-An empty CSV cell means no value: NaN in a numeric column, an empty string in a text column.
-"""
+"""The result tables of a grid: their columns, and what is read from them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple, TextIO
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
-from ..core import files
 from ..measures import lower_is_better
 
 # The columns of each table. A column has the same type in all tables.
@@ -39,21 +33,21 @@ _COLUMNS = {
         price_per_1000_queries""",
     "per_query": "dataset query system value",
 }
-_TEXT = "str"
+TEXT = "str"
 # The pandas types of columns with texts, whole numbers and booleans. All other columns have numbers.
 _TYPES = {
-    _TEXT: """system dataset metric precision checkpoints status detail mean_of class verdict source note
+    TEXT: """system dataset metric precision checkpoints status detail mean_of class verdict source note
         protocol commit mteb dataset_revision unit device stage finished packages command record baseline other best
         over names trained_on training_unknown checkpoint revision query""",
     "Int64": """queries seeds of datasets wins ties losses own_zero_shot_datasets tokens pool@5 pool@10 pool@20
         pool@50""",
     "boolean": "recorded in_best_group",
 }
-_TYPE_OF = {column: kind for kind, of_kind in _TYPES.items() for column in of_kind.split()}
-_KINDS = {name: {key: _TYPE_OF.get(key, "float64") for key in listed.split()} for name, listed in _COLUMNS.items()}
-
-# Texts that spreadsheets would run as formulas: all but numbers, with or without the apostrophes of ``guarded``.
-_FORMULA = re.compile(r"'*(?![+-](inf|nan|[\d.]+(e[+-]?\d+)?)$)[=+\-@\t\r\n]", re.IGNORECASE)
+_TYPE_OF = {column: kind for kind, listed in _TYPES.items() for column in listed.split()}
+# The columns of each table, with their types.
+COLUMN_TYPES = {
+    name: {column: _TYPE_OF.get(column, "float64") for column in listed.split()} for name, listed in _COLUMNS.items()
+}
 
 # States of a cell. Only a finished cell has a value.
 DONE = "done"
@@ -72,7 +66,7 @@ LEAST_DATASETS = 5
 
 def columns(name: str) -> list[str]:
     """Return the columns of the named table."""
-    return list(_KINDS[name])
+    return list(COLUMN_TYPES[name])
 
 
 class Answers(NamedTuple):
@@ -111,44 +105,11 @@ class Answers(NamedTuple):
 
 def typed(name: str, table: pd.DataFrame) -> pd.DataFrame:
     """Convert a table to the columns, order and types of the named one. Texts may not be missing."""
-    kinds = _KINDS[name]
+    kinds = COLUMN_TYPES[name]
     table = table.reindex(columns=list(kinds))
-    texts = [column for column, kind in kinds.items() if kind == _TEXT]
+    texts = [column for column, kind in kinds.items() if kind == TEXT]
     table[texts] = table[texts].astype(object).fillna("")
     return table.astype(kinds)
-
-
-def to_csv(name: str, table: pd.DataFrame) -> str:
-    """Format the named table as CSV, with the shortest text that restores each number."""
-    return guarded(typed(name, table)).to_csv(index=False, lineterminator="\n")
-
-
-def from_csv(name: str, source: Path | TextIO) -> pd.DataFrame:
-    """Parse the named table. Types are explicit, because a dataset may be called 2019 or NA."""
-    kinds = _KINDS[name]
-    absent = {column: [""] for column, kind in kinds.items() if kind != _TEXT}
-    table = pd.read_csv(source, dtype=kinds, keep_default_na=False, na_values=absent)
-    if list(table.columns) != list(kinds):
-        raise ValueError(f"its columns must be {','.join(kinds)}")
-    return unguarded(table)
-
-
-def guarded(table: pd.DataFrame) -> pd.DataFrame:
-    """Put an apostrophe before each text that a spreadsheet would run as a formula.
-
-    The first characters are those that OWASP lists under CSV injection. Numbers are unchanged.
-    """
-    return _formulas_changed(table, lambda text: f"'{text}")
-
-
-def unguarded(table: pd.DataFrame) -> pd.DataFrame:
-    """Remove the apostrophes of ``guarded`` from a table read from CSV."""
-    return _formulas_changed(table, lambda text: text.removeprefix("'"))
-
-
-def _formulas_changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    texts = table.select_dtypes(["object", "str"])
-    return table.assign(**texts.map(lambda text: change(text) if _FORMULA.match(str(text)) else text))
 
 
 def verdict_counts(verdicts: pd.DataFrame, *, recorded: bool) -> dict[str, int]:
@@ -186,32 +147,3 @@ def against_baseline(across: pd.DataFrame) -> pd.DataFrame:
     """Tabulate each system's mean over datasets, its change against the baseline, and the datasets on which it wins."""
     names = ["metric", "over", "datasets", "system", "mean", "baseline", "change", "wins", "ties", "losses"]
     return main_comparison(across)[names].reset_index(drop=True)
-
-
-def write_answers(answers: Answers, folder: Path) -> bool:
-    """Write each table to its file in a folder unless unchanged; return whether any was written."""
-    changed = []
-    for name, table in answers._asdict().items():
-        content = table.to_parquet(index=False) if name == "per_query" else to_csv(name, table).encode()
-        changed.append(files.replace(folder / file_name(name), content))
-    return any(changed)
-
-
-def read_answers(folder: Path) -> Answers:
-    """Read the tables of a grid from its folder ``tables``.
-
-    Raises:
-        DataError: a table is missing or damaged.
-    """
-    return Answers(*(_read(name, folder) for name in Answers._fields))
-
-
-def file_name(name: str) -> str:
-    """Return the name of the named table's file. The only table that grows with the queries is not text."""
-    return f"{name}.parquet" if name == "per_query" else f"{name}.csv"
-
-
-def _read(name: str, folder: Path) -> pd.DataFrame:
-    path = folder / file_name(name)
-    with files.reading(path):
-        return typed(name, pd.read_parquet(path)) if path.suffix == ".parquet" else from_csv(name, path)

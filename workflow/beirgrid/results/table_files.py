@@ -12,19 +12,8 @@ import pandas as pd
 from ..core import files, provenance
 from ..core.errors import DataError
 from ..measures import lower_is_better, written
-from .answers import (
-    DONE,
-    FAILED,
-    NOT_JUDGED,
-    NOT_SUPPLIED,
-    PENDING,
-    REPLACED,
-    Answers,
-    file_name,
-    ranking,
-    read_answers,
-    write_answers,
-)
+from .answer_files import file_name, read_answers, write_answers
+from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED, Answers, ranking
 from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from .summary import GridSummary
 

@@ -22,7 +22,7 @@ from ..core.errors import BeirgridError, DataError, say, show
 from ..measures import lower_is_better, metric_key, written
 from ..options import NameLists
 from ..results import comparisons, results_folder, scores, summary
-from ..results.answers import guarded
+from ..results.answer_files import guarded
 from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
 from ..results.summary import GridSummary

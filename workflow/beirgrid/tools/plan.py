@@ -19,9 +19,9 @@ from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, show, table_lines
 from ..graph import artifacts
+from ..graph.dag import Job, job_name, jobs_behind, output
 from ..graph.grid import Grid
 from ..graph.resources import Resources
-from ..graph.stage import Job, job_name, jobs_behind, output
 from ..options import ConfigFiles, Directory
 from .run import find_grid
 

@@ -16,7 +16,7 @@ from ..core.errors import BeirgridError, nearest
 from ..graph.summaries import PUBLISHED
 from ..measures import metric_key, written
 from ..results import published
-from ..results.answers import read_answers
+from ..results.answer_files import read_answers
 from .run import Snakemake, configuration, entries_of_model, keep_grid
 
 # Verdicts that are not deviations.

@@ -10,7 +10,7 @@ from typing import Annotated
 from ..core import lineage, provenance
 from ..core.errors import DataError, show
 from ..core.provenance import ArtifactRecord
-from ..graph.stage import stamps
+from ..graph.dag import stamps
 from ..options import Directory
 
 _NONE = "the files show no reason. A dry run (beirgrid run … -n) also compares the settings"

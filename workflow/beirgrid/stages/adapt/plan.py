@@ -5,9 +5,10 @@ from __future__ import annotations
 from ...config import entries
 from ...core import paths
 from ...graph import artifacts, model_entries
+from ...graph.dag import output
 from ...graph.grid import Grid
 from ...graph.sizes import Amounts, Sizes
-from ...graph.stage import Inputs, Settings, Stage, output
+from ...graph.stage import Inputs, Settings, Stage
 from ...graph.training import LEARNING, LIBRARIES, recipe_settings
 
 _ADAPTATION = ("recipe", "documents", "epochs", "steps", "batch", "learning_rate", "warmup", "seed")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ...core import paths
 from ...core.families import RETRIEVERS
 from ...graph import artifacts
+from ...graph.dag import output
 from ...graph.grid import Grid
 from ...graph.sizes import PUBLISHED_MB, SAMPLED_PIECES, Amounts, Sizes
-from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage, output
+from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage
 
 _PACKAGES = ("faiss-cpu", "faiss-gpu", "pyserini")
 

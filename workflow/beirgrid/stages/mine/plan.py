@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ...core import paths
 from ...graph import artifacts, model_entries
+from ...graph.dag import output
 from ...graph.grid import Grid
 from ...graph.sizes import QUERY_WORDS, Amounts, Sizes, met_postings
-from ...graph.stage import Cost, Inputs, Settings, Stage, output
+from ...graph.stage import Cost, Inputs, Settings, Stage
 from ...graph.training import recipe_settings, sampled
 
 

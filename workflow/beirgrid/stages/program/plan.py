@@ -9,9 +9,10 @@ from ...config.systems import command_words
 from ...core import paths
 from ...core.checkout import is_file
 from ...graph import artifacts
+from ...graph.dag import output
 from ...graph.grid import Grid
 from ...graph.sizes import Amounts, Sizes
-from ...graph.stage import ADOPTED, Cost, Inputs, Settings, Stage, output
+from ...graph.stage import ADOPTED, Cost, Inputs, Settings, Stage
 
 
 def _command_files(command: str) -> list[str]:

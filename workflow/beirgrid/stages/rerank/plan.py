@@ -5,8 +5,9 @@ from __future__ import annotations
 from ...config import entries
 from ...core import paths
 from ...graph import artifacts
+from ...graph.dag import output
 from ...graph.grid import Grid
-from ...graph.stage import Cost, Inputs, Settings, Stage, output
+from ...graph.stage import Cost, Inputs, Settings, Stage
 
 
 class Rerank(Stage):
