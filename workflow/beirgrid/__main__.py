@@ -144,7 +144,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()  # flushed here, so that a full disk gets its message
         return ended
     except BeirgridError as error:
-        message, status = str(error), error.exit_status
+        message = str(error)
+        status = error.exit_status
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_has_left():
             return 128 + signal.SIGPIPE  # the shell's status for a command that this signal killed

@@ -14,8 +14,10 @@ from . import significance
 
 # With fewer datasets than this, a test over datasets has little power and depends on Student's assumptions.
 FEW_DATASETS = 10
-# Depths of the pools of rankings, and that of their overlap.
-DEPTHS, _OVERLAP = (5, 10, 20, 50), 10
+# Depths of the pools of rankings.
+DEPTHS = (5, 10, 20, 50)
+# Depth of their overlap.
+_OVERLAP = 10
 
 
 def mean_intervals(
@@ -60,7 +62,8 @@ def against_best(means: np.ndarray, *, lower_is_better: bool = False) -> np.ndar
     first, second = significance.pairs_of(means.shape[1])
     p = significance.holm(student(means[:, first] - means[:, second]).p())
     best = int(np.argmin(means.mean(axis=0) * (1 if lower_is_better else -1)))
-    of_best, p_best = (first == best) | (second == best), np.ones(means.shape[1])
+    of_best = (first == best) | (second == best)
+    p_best = np.ones(means.shape[1])
     p_best[(first + second - best)[of_best]] = p[of_best]
     return p_best
 

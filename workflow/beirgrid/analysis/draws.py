@@ -96,7 +96,8 @@ def permuted_ranges(weighted: np.ndarray, seed: np.uint64, permutations: int) ->
         for query in range(queries):
             row = weighted[query]
             for number in range(_AT_ONCE):
-                order, into = orders[number], sums[number]
+                order = orders[number]
+                into = sums[number]
                 last = systems - 1
                 while last > 0:  # Fisher and Yates: a uniform permutation of any given order
                     state += _GOLDEN

@@ -57,7 +57,8 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """
         super().__init__()
         self.depth = max(_DEPTH, *(parse_metric(metric).k for metric in metrics))
-        self.metrics, self.directory = tuple(metrics), Path(directory)
+        self.metrics = tuple(metrics)
+        self.directory = Path(directory)
         self.dataset = dataset = _fetch(dataset, self.directory)
         self.primary_metric = f"{dataset}_{metrics[0]}"
         queries, record, grades = (
@@ -156,7 +157,8 @@ def _similarity(model: Any, queries: Any, documents: Any) -> np.ndarray:
     if not hasattr(model, "similarity"):
         return np.asarray(_in_float64(queries) @ _in_float64(documents).T, np.float32)
     if hasattr(model, "similarity_fn_name"):  # of sentence-transformers, whose similarity takes any floats
-        queries, documents = _in_float64(queries), _in_float64(documents)
+        queries = _in_float64(queries)
+        documents = _in_float64(documents)
     return np.asarray(model.similarity(queries, documents).float().cpu(), np.float32)
 
 

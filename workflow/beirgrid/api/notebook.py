@@ -96,5 +96,6 @@ def _run(
     how = Snakemake(profile=profile, directory=Path(directory), snakemake=("--quiet", "host", "rules", *options))
     if how.run([path]):
         raise BeirgridError(f"the grid did not finish: beirgrid status --directory {directory} shows why")
-    scores, metrics = load_scores(path.parent), list(map(metric_key, content.get("metrics", ())))
+    scores = load_scores(path.parent)
+    metrics = list(map(metric_key, content.get("metrics", ())))
     return scores[scores["metric"].isin(metrics)] if metrics else scores

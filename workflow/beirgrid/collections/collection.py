@@ -62,7 +62,8 @@ def groups(documents: Iterable[Document], most: int) -> Iterator[list[Document]]
         text += len(document.title) + len(document.text)
         if len(group) >= most or text >= GROUP_TEXT:
             yield group
-            group, text = [], 0
+            group = []
+            text = 0
     if group:
         yield group
 
@@ -103,7 +104,8 @@ def write_jsonl(blocks: Iterable[list[Document]], output: Path) -> None:
 def shard_rows(corpus: str | Path, shard: int, size: int, last: bool) -> tuple[int, int]:
     """Return the first row of a shard and the one after its last; the last shard must end with the corpus."""
     total = count(corpus)
-    start, stop = shard * size, min((shard + 1) * size, total)
+    start = shard * size
+    stop = min((shard + 1) * size, total)
     if start >= total or (last and stop != total):
         raise DataError(
             f"{corpus} has {total:,} documents, which do not match the planned shards of {size:,}: set the corpus's "

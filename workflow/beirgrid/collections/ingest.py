@@ -191,7 +191,8 @@ def _warn(name: str, dataset: Dataset, facts: Mapping[str, Any], missing: Sequen
 
 def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[str]:
     """Yield what does not match between queries, qrels, and documents that are not, or alone, ranked."""
-    texts, grades = judged.texts, judged.grades
+    texts = judged.texts
+    grades = judged.grades
     if not grades and not is_unjudged(corpus):
         yield f"it has no qrels (split {dataset.qrels(corpus)[1]!r} is empty)"
     if unknown := [query for query in grades if query not in texts]:
@@ -234,7 +235,8 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
 
     ``auto`` compares the query's words with those of the document's text, and of title and text together.
     """
-    own, texts = same_ids if dataset.queries_are_documents is True else set(), judged.texts
+    own = same_ids if dataset.queries_are_documents is True else set()
+    texts = judged.texts
     if dataset.queries_are_documents == "auto" and same_ids:
         own = {
             document.id

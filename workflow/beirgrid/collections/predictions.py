@@ -22,7 +22,8 @@ from .sources import encodable, errors_of_library, json_lines, read_id, read_tex
 
 # Documents per bucket, whose queries are in memory together.
 BUCKET = 65_536
-_IDS, _LISTS = ("_id", "id", "docid", "doc_id"), ("queries", "predicted_queries")
+_IDS = ("_id", "id", "docid", "doc_id")
+_LISTS = ("queries", "predicted_queries")
 
 
 class Predicted(NamedTuple):
@@ -95,7 +96,9 @@ def write(
     names = pa.chunked_array([ids for _, ids in collection.id_groups(corpus)], pa.string())
     _fill_buckets(predicted, names, scratch)
     schema = collection.EXPANSION_SCHEMAS["query-generator"]
-    documents, queries, without = len(names), 0, 0
+    documents = len(names)
+    queries = 0
+    without = 0
     with pq.ParquetWriter(output, schema) as writer:
         for start in range(0, documents, BUCKET):
             part = names.slice(start, BUCKET).to_pylist()

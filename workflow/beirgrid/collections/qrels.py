@@ -14,8 +14,9 @@ from . import lines
 
 # Largest absolute relevance grade.
 MAX_GRADE = 100
-# Columns of qrels without a header: BEIR's, with tabs between, and TREC's, with any white space.
-_BEIR, _TREC = ["query-id", "corpus-id", "score"], ["query-id", "iteration", "corpus-id", "score"]
+# Columns of qrels without a header. BEIR has tabs between them, TREC any white space.
+_BEIR = ["query-id", "corpus-id", "score"]
+_TREC = ["query-id", "iteration", "corpus-id", "score"]
 _WHOLE = "[+-]?0*[0-9]{1,3}"
 
 

@@ -75,7 +75,8 @@ class LocalSource(Source):
     """A folder in BEIR layout: corpus.jsonl, queries.jsonl, qrels/{split}.tsv, each plain or .gz."""
 
     def __init__(self, corpus: LocalCorpus) -> None:
-        self.corpus, self.folder = corpus, resolve_path(corpus.path)
+        self.corpus = corpus
+        self.folder = resolve_path(corpus.path)
 
     def documents(self) -> Iterator[Document]:
         for row, place in json_lines(self._file("corpus.jsonl")):
@@ -240,8 +241,8 @@ class HubSource(Source):
         self.corpus = corpus
 
     def documents(self) -> Iterator[Document]:
-        names, split = (self._named("corpus"),), self.corpus.split or ""
-        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, names, split):
+        split = self.corpus.split or ""
+        for row, place in _hub_rows(self.corpus.id, self.corpus.revision, (self._named("corpus"),), split):
             yield _document(row, place)
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
@@ -251,7 +252,8 @@ class HubSource(Source):
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         # The configuration is checked: id and revision go together.
-        identifier, revision = dataset.id or self.corpus.id, dataset.revision or self.corpus.revision
+        identifier = dataset.id or self.corpus.id
+        revision = dataset.revision or self.corpus.revision
         names = (self._named("qrels"),) if self.corpus.subset else ("default", "qrels")
         for row, place in _hub_rows(identifier, revision, names, dataset.split):
             grade = row.get("score", 1)  # NanoBEIR lists only relevant documents, without scores

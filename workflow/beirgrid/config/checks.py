@@ -55,7 +55,8 @@ def _dev_problems(where: str, dataset: entries.Dataset, dev: entries.Dataset, co
 
 
 def _model_problems(name: str, model: entries.ModelEntry, config: Config) -> Iterator[str]:
-    where, train = f"models.{name}", model.training
+    where = f"models.{name}"
+    train = model.training
     if model.query_tower:
         tower = config.models[model.query_tower]
         alike = all(getattr(tower, key, None) == getattr(model, key, None) for key in ("family", "similarity"))
@@ -76,7 +77,8 @@ def _unfit(key: str, other: entries.ModelEntry, train: entries.Training) -> Iter
     """Yield why a model cannot be a part of a training."""
     if other.endpoint:
         yield "is run by a server, and training needs weights"
-    adapts, before = isinstance(train, entries.Adaptive), other.training
+    adapts = isinstance(train, entries.Adaptive)
+    before = other.training
     if adapts and other.query_tower:
         yield "has two towers; only models of one can be trained or mine negatives"
     if before and not (adapts and key == "teacher"):
@@ -163,7 +165,8 @@ def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
 def models_behind(config: Config, systems: Iterable[str]) -> list[str]:
     """Return the models of systems, components and trainings (bases, teachers, generators), by name."""
     parts = with_parts(config.systems, systems)
-    behind, left = set[str](), [model for name in parts for model in models_of(config, config.systems[name])]
+    behind: set[str] = set()
+    left = [model for name in parts for model in models_of(config, config.systems[name])]
     while left:
         if (name := left.pop()) not in behind:
             behind.add(name)

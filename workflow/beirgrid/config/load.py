@@ -117,9 +117,11 @@ def _metrics(config: Config) -> tuple[str, ...]:
 
 def _with_derived_models(config: Config) -> Config:
     """Return the configuration with a copy ``{model}~{chunks or head}`` of the model of each system that has these."""
-    models, systems = dict(config.models), dict(config.systems)
+    models = dict(config.models)
+    systems = dict(config.systems)
     for name, system in config.systems.items():
-        chunks, head = getattr(system, "chunks", None), getattr(system, "head", None)
+        chunks = getattr(system, "chunks", None)
+        head = getattr(system, "head", None)
         if chunks or head:
             key = "reranker" if isinstance(system, entries.Reranked) else "retriever"
             model = models[getattr(system, key)]

@@ -53,7 +53,8 @@ def names() -> dict[str, dict[str, Any]]:
 def keep(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Add facts about names to the lock file, by kind and name; return all locked names."""
     with files.locked(_FLOCK):
-        locked, known = read(), names()
+        locked = read()
+        known = names()
         known = {kind: dict(sorted((known[kind] | dict(facts.get(kind, {}))).items())) for kind in _KINDS}
         files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
     return known

@@ -50,7 +50,8 @@ def collection(name: str) -> dict[str, Any] | None:
         of_task = _rows(task, datasets)
         rows += _as_one(task, name, of_task, datasets) if len(members) > 1 else of_task
     if whole and name not in whole:  # one subset or split
-        rows, datasets = [row for row in rows if row == name], {row: datasets[row] for row in datasets if row == name}
+        rows = [row for row in rows if row == name]
+        datasets = {row: datasets[row] for row in datasets if row == name}
     return {"mteb": mteb_version(), "rows": rows, "datasets": datasets} if rows else None
 
 
@@ -130,8 +131,8 @@ def _as_one(task: Any, benchmark: str, rows: list[str], datasets: dict[str, Any]
     if len(rows) > 1:
         if list(task.hf_subsets) != list(task.metadata.hf_subsets):
             name = f"{name}@{re.sub(r'[^A-Za-z0-9]+', '-', benchmark).strip('-')}"
-        rows, parts = [name], rows
-        datasets[name] = {"mteb": mteb_version(), "task": task.metadata.name, "dataset": {"mean_of": parts}}
+        datasets[name] = {"mteb": mteb_version(), "task": task.metadata.name, "dataset": {"mean_of": rows}}
+        return [name]
     return rows
 
 
@@ -162,7 +163,8 @@ def _refusal(meta: Any) -> str:
 
 
 def _dataset(task: Any, row: str, subset: str, split: str) -> dict[str, Any]:
-    meta, kind = task.metadata, cast(Any, type(task))
+    meta = task.metadata
+    kind = cast(Any, type(task))
     corpus: dict[str, Any] = {"source": "huggingface", "id": meta.dataset["path"], "split": split}
     if subset != "default":
         corpus["subset"] = subset

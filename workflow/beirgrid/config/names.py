@@ -51,7 +51,9 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
         return raw, mteb_names()
     locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
     rows = [name for row in rows for name in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
-    needed, datasets, corpora = list(rows), dict(raw["datasets"]), dict(raw["corpora"])
+    needed = list(rows)
+    datasets = dict(raw["datasets"])
+    corpora = dict(raw["corpora"])
     for row in needed:
         if row not in raw["datasets"] and (facts := locked["datasets"].get(row)):
             datasets[row] = facts["dataset"]

@@ -219,7 +219,8 @@ def model_facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> d
     Raises:
         ConfigError: mteb lists no such model, or beirgrid's engine does not run it.
     """
-    (runs, family, reason), meta = engine(name, trusted), _meta(name)
+    runs, family, reason = engine(name, trusted)
+    meta = _meta(name)
     if not family:
         raise ConfigError(f"{name} cannot be used by its name: {reason}")
     entry = _entry(meta, runs, family)

@@ -383,7 +383,8 @@ def _of_its_kind(entry: dict[str, Any], _: Any, info: ValidationInfo) -> Any:
     needed = _needed()
     kind = max(needed, key=lambda kind: len(needed[kind].intersection(entry)))
     if issubclass(kind, Bm25 | Retriever) or not needed[kind].intersection(entry):
-        name, kind = str(entry.get("retriever")), Bm25
+        name = str(entry.get("retriever"))
+        kind = Bm25
         if name != "bm25":
             family = str(HEADS.get(str(entry.get("head")), models.get(name, {}).get("family", "dense")))
             kind = retriever_of(family) if family in RETRIEVERS else Retriever

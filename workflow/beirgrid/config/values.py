@@ -11,8 +11,10 @@ from pydantic_core import ValidationError, core_schema
 
 from ..core.errors import nearest, quoted
 
-# Upper limits: of what is counted (documents, training steps), and of depths and batches, which a 32-bit counter holds.
-MOST_COUNTED, MOST_SIZE = 10_000_000_000, 1_000_000
+# Upper limit of what is counted: documents, training steps.
+MOST_COUNTED = 10_000_000_000
+# Upper limit of depths and batches, which a 32-bit counter holds.
+MOST_SIZE = 1_000_000
 # Seeds are whole numbers below this one, as the generators of all libraries take them.
 SEED_LIMIT = 2**32
 

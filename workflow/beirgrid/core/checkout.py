@@ -19,7 +19,9 @@ CHECKOUT = _PACKAGE / "share" if INSTALLED else MODULES.parent
 
 
 # Unlike methods of Path, these take a path that cannot be looked up (a name of 300 characters, an unknown ~user).
-is_folder, is_file, expanded = os.path.isdir, os.path.isfile, os.path.expanduser
+is_folder = os.path.isdir
+is_file = os.path.isfile
+expanded = os.path.expanduser
 
 
 def resolve_path(path: str) -> Path:

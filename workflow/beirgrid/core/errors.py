@@ -66,8 +66,10 @@ class _OnStandardError(logging.Handler):
 
 
 # Logger of commands and stages. A script that imports the package decides where its messages go.
-_LOG, _ON_STANDARD_ERROR = logging.getLogger("beirgrid"), _OnStandardError()
-say, warn = _LOG.info, _LOG.warning
+_LOG = logging.getLogger("beirgrid")
+_ON_STANDARD_ERROR = _OnStandardError()
+say = _LOG.info
+warn = _LOG.warning
 
 
 def log_to_standard_error() -> None:

@@ -18,7 +18,10 @@ class Progress:
     """
 
     def __init__(self, label: str, total: int | None, unit: str, interval: float = 10.0) -> None:
-        self.label, self.total, self.unit, self.interval = label, total, unit, interval
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self.interval = interval
         self.done = 0
         self.started = self.shown = time.monotonic()
         if total:

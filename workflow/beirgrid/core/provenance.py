@@ -187,7 +187,8 @@ class ArtifactRecord(NamedTuple):
 
         What the record lacks is read. Version 0.2.0 recorded no hashes of large files.
         """
-        folder, outputs = self.path.parent, self.outputs
+        folder = self.path.parent
+        outputs = self.outputs
         with files.reading(self.path):
             names = [*outputs] or [str(file.relative_to(folder)) for file in files_of(self.path)]
             return {name: outputs.get(name, {}).get("sha256") or files.sha256(folder / name) for name in names}

@@ -70,7 +70,8 @@ def open_encoder(
         >>> encoder.encode_documents(["A title. A text."]).shape  # doctest: +SKIP
         (1, 384)
     """
-    folder, runtime = Path(folder), runtime or Compute().start()
+    folder = Path(folder)
+    runtime = runtime or Compute().start()
     try:
         model = TypeAdapter(Model).validate_json(json.dumps(dict(entry))) if isinstance(entry, Mapping) else entry
     except ValidationError as error:

@@ -19,8 +19,10 @@ from . import cutting
 from .base import HeadedModel, PairScorer
 from .engine import Tokens
 
-# Tokens of the longest answer of a chat model, and of a message to one that states no window.
-_ANSWER, _WINDOW = 128, 4096
+# Tokens of the longest answer of a chat model.
+_ANSWER = 128
+# Tokens of a message to a model that states no window.
+_WINDOW = 4096
 _PLACE = re.compile(r"\{(query|document)\}")
 
 

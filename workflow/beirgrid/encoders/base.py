@@ -63,7 +63,8 @@ class LoadedModel(OpenModel, Generic[EntryT]):
         self.trainable = trainable
         self.precision = runtime.resolve(entry.precision)
         self.engine = Engine(runtime)
-        self.reading, self.counting = threading.Lock(), threading.Lock()  # tokenizers are not thread-safe
+        self.reading = threading.Lock()  # tokenizers are not thread-safe
+        self.counting = threading.Lock()
         self.model: Any = None
         self.narrow = False
         self.overflows: int | None = None  # texts so far that overflowed float16, where it was chosen automatically
@@ -219,7 +220,8 @@ class LoadedModel(OpenModel, Generic[EntryT]):
             result = compute(dict(batch))[0].float()
             return result[batch["attention_mask"][0].bool()] if result.ndim == 2 else result
 
-        alone, together = output(0), output(0, 1)
+        alone = output(0)
+        together = output(0, 1)
         # The comparison is written so that NaN counts as a difference.
         return not bool((alone - together).abs().max() <= _TOLERANCE[self.precision] * alone.abs().max())
 
@@ -327,7 +329,8 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
 
     def tokenized(self, texts: list[str], role: str) -> Tokens:
         """Tokenize texts, each after the prompt of its role."""
-        prompt, tokens = self.model.prompts.get(role) or "", Tokens()
+        prompt = self.model.prompts.get(role) or ""
+        tokens = Tokens()
         limit = self.limit(role) or self.model.max_seq_length
         with self.reading:
             self.prepare(role)
@@ -390,7 +393,8 @@ def _embeddings_to_float32(module: Any, inputs: Any, features: dict[str, torch.T
 
 def _check_rotary_positions(config: Any, limit: int | None) -> None:
     """Refuse a limit of tokens per text at which rotary positions depend on the longest text of a batch."""
-    rope, key = getattr(config, "rope_parameters", None) or {}, "original_max_position_embeddings"
+    rope = getattr(config, "rope_parameters", None) or {}
+    key = "original_max_position_embeddings"
     for scaling in (rope, *rope.values()):  # one for all layers, or one per kind of layer
         if isinstance(scaling, dict) and scaling.get("rope_type") in ("dynamic", "longrope"):
             own = filter(None, (scaling.get(key), getattr(config, key, None)))

@@ -31,7 +31,9 @@ class Chunked(OpenModel):
                 f"chunks.tokens is {chunks.tokens}, but beside prompt, special tokens and a query that it reads with a "
                 f"document, the model has room for {most} tokens: set chunks.tokens to {most} or less"
             )
-        self.chunks, self.count, self.precision = chunks, 0, model.precision
+        self.chunks = chunks
+        self.count = 0
+        self.precision = model.precision
         self.open: Any = model
 
     def facts(self) -> dict[str, Any]:
@@ -40,7 +42,8 @@ class Chunked(OpenModel):
 
     def cut(self, text: str) -> list[str]:
         """Return the chunks of a document."""
-        tokenizer, tokens = self.open.tokenizer, self.chunks.tokens
+        tokenizer = self.open.tokenizer
+        tokens = self.chunks.tokens
         with self.open.reading:
             if self.chunks.aggregate == "first":
                 return cutting.windows(tokenizer, cutting.cut(tokenizer, text, tokens), tokens, tokens)[:1]
@@ -66,9 +69,11 @@ class ChunkedEncoder(Chunked, Encoder[np.ndarray | TokenVectors]):
         assert entry.chunks is not None
         if not isinstance(encoder, TextEncoder):
             raise DataError(f"{folder} is a table of token vectors, which averages whole texts: leave chunks out")
-        limit, around = encoder.model.max_seq_length, int(encoder.tokenized([""], "document").lengths[0])
+        limit = encoder.model.max_seq_length
+        around = int(encoder.tokenized([""], "document").lengths[0])
         super().__init__(entry.chunks, encoder, limit and limit - around)
-        self.dimension, self.unit = encoder.dimension, entry.similarity == "cosine"
+        self.dimension = encoder.dimension
+        self.unit = entry.similarity == "cosine"
 
     def facts(self) -> dict[str, Any]:
         """Return the facts of the model, and the number of chunks, for the record of an artifact."""

@@ -46,7 +46,8 @@ class CrossEncoderScorer(PairScorer[CrossEncoder]):
 
     def tokenized(self, pairs: list[tuple[str, str]]) -> Tokens:
         """Tokenize pairs, truncated to the model's length. Long texts are cut before (``cutting.for_pair``)."""
-        tokens, limit = Tokens(), self.model.max_seq_length
+        tokens = Tokens()
+        limit = self.model.max_seq_length
         with self.reading, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*overflowing tokens.*")
             queries = {text: cutting.for_pair(self.tokenizer, text, limit) for text in {query for query, _ in pairs}}

@@ -49,7 +49,9 @@ def windows(tokenizer: Any, text: str, tokens: int, stride: int) -> list[str]:
     spans = _spans(tokenizer, text)
     if len(spans) <= tokens:
         return [text]
-    chunks, begin, end = list[str](), 0, 0
+    chunks: list[str] = []
+    begin = 0
+    end = 0
     while end < len(spans):
         end = min(begin + tokens, len(spans))
         while (
@@ -66,7 +68,8 @@ def for_pair(tokenizer: Any, text: str, tokens: int, counted: bool = True) -> Be
 
     ``counted`` must be true unless all texts of the other side have at most ``tokens`` + MARGIN tokens.
     """
-    beginning, read = cut(tokenizer, text, tokens), tokens + MARGIN
+    beginning = cut(tokenizer, text, tokens)
+    read = tokens + MARGIN
     if not counted or len(spans := _spans(tokenizer, beginning)) < read:
         return Beginning(beginning)
     # A tokenizer keeps every combination of overflow chunks of both sides. In a script with one token per letter, a

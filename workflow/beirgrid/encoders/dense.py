@@ -70,7 +70,8 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
 
     def _load(self, folder: Path) -> None:
         """Open a checkpoint with the pooling of its modules.json or, without one, of the entry."""
-        pooling, stated = self.entry.pooling, (folder / "modules.json").is_file()
+        pooling = self.entry.pooling
+        stated = (folder / "modules.json").is_file()
         if pooling == "own":
             pooling = None if stated else "mean"
         options = {"prompts": saved.prompts(folder, self.entry), "special_tokens": self.entry.special_tokens}
@@ -97,7 +98,9 @@ class DenseEncoder(TextEncoder[DenseModel, np.ndarray], DenseVectors):
         Brackets are separate tokens: they never merge with the text's tokens, and truncation leaves room for them.
         """
         tokenizer = self.tokenizer
-        own, known, wrappers = tokenizer.backend_tokenizer.post_processor, tokenizer.get_vocab(), {}
+        own = tokenizer.backend_tokenizer.post_processor
+        known = tokenizer.get_vocab()
+        wrappers = {}
         sides = self.entry.brackets.own_keys("query", "document") if self.entry.brackets else {}
         if sides and (added := tokenizer.num_special_tokens_to_add()):
             raise DataError(f"brackets: the tokenizer of {folder} adds {added} tokens itself, so it takes no brackets")
@@ -135,7 +138,8 @@ class StaticEncoder(DenseVectors):
                 f"{folder} is a table of token vectors, which averages whole texts: remove max_length, brackets and "
                 "pooling from the model's entry"
             )
-        self.kernels, self.unit = runtime.kernels, entry.similarity == "cosine"
+        self.kernels = runtime.kernels
+        self.unit = entry.similarity == "cosine"
         prompts = saved.prompts(folder, entry)
         self.model: Any = load_checkpoint(SentenceTransformer, folder, device="cpu", prompts=prompts)
         self.dimension = len(self.model.encode("a"))

@@ -63,7 +63,8 @@ class CollapseCheck:
             return
         if hasattr(vectors, "indptr"):
             vectors = np.concatenate([vectors.sum(axis=1), vectors.power(2).sum(axis=1)], axis=1)
-        rows, beginnings = np.asarray(vectors).reshape(len(texts), -1), list(map(_beginning, texts))
+        rows = np.asarray(vectors).reshape(len(texts), -1)
+        beginnings = list(map(_beginning, texts))
         self.first = self.first or (rows[0].copy(), beginnings[0])
         self.varied = not _alike(rows, self.first[0])
         self.texts_differ = self.texts_differ or any(beginning != self.first[1] for beginning in beginnings)

@@ -43,7 +43,8 @@ def _without_projection(folder: str, **options: Any) -> Any:
 
 def _with_m3_head(folder: str, **options: Any) -> Any:
     """Build a MultiVectorEncoder with BGE-M3's projection, as FlagEmbedding does: the first token has no vector."""
-    first, head = first_module(folder, options), m3_head(Path(folder), "colbert")
+    first = first_module(folder, options)
+    head = m3_head(Path(folder), "colbert")
     tokens = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
     weights = {"init_weight": head["weight"], "init_bias": head["bias"]}
     projection = Dense(*head["weight"].shape[::-1], activation_function=torch.nn.Identity(), **weights, **tokens)
@@ -76,7 +77,8 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Sc
         self.dimension: int = self.model.get_embedding_dimension()
 
     def _set_lengths(self) -> None:
-        transformer, length = self.model[0], self.entry.query_length
+        transformer = self.model[0]
+        length = self.entry.query_length
         if self.entry.max_length is not None:
             transformer.document_length = self.entry.max_length
         if length is not None:

@@ -148,9 +148,11 @@ def _obey(path: Path, tokenizer: Any) -> None:
     obeyed = str(config.get("tokenizer_class")).removesuffix("Fast").removesuffix("Tokenizer") in _OBEYED
     if obeyed and not path.with_name("tokenizer.json").is_file():
         config = {"add_bos_token": True} | config  # the default of these classes
-    wanted, around = [], _around(tokenizer)
+    wanted = []
+    around = _around(tokenizer)
     for end, key, tokens in zip(("bos", "eos"), ("add_bos_token", "add_eos_token"), around, strict=True):
-        token, say = getattr(tokenizer, f"{end}_token_id"), config.get(key)
+        token = getattr(tokenizer, f"{end}_token_id")
+        say = config.get(key)
         if {*tokens} - {token}:
             return
         wanted.append(say if token is not None and (say or (obeyed and say is False)) else bool(tokens))

@@ -36,7 +36,8 @@ class MtebModel(DenseVectors, Scorer):
     def __init__(self, folder: Path, entry: DenseModel | CrossEncoder, runtime: Runtime) -> None:
         name = entry.checkpoint
         assert name, "the configuration is checked"
-        self.runtime, self.unit = runtime, isinstance(entry, DenseModel) and entry.similarity == "cosine"
+        self.runtime = runtime
+        self.unit = isinstance(entry, DenseModel) and entry.similarity == "cosine"
         saved.refuse_outside(folder)
         _stay_offline()
         import mteb

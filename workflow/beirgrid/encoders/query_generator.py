@@ -30,9 +30,10 @@ from .protocol import parts
 QUERY_LENGTH = 64
 # Tokens that each concurrently sampled query takes from a batch's budget, for its keys and values.
 TOKENS_PER_ROW = 8
-# Steps between checks for finished rows (each check waits for the GPU), and the share of finished rows at which the
-# others are compacted.
-LOOK, ENDED = 4, 0.125
+# Steps between checks for finished rows (each check waits for the GPU).
+LOOK = 4
+# Share of finished rows at which the others are compacted.
+ENDED = 0.125
 # Our attention in the registries of transformers.
 ATTENTION = "rows_of_documents"
 
@@ -88,8 +89,8 @@ class GeneratorModel(HeadedModel[models.QueryGenerator]):
 
     def expansions(self, texts: list[str], progress: Progress) -> dict[str, list[Any]]:
         """Return the columns of the expansions of texts: the entry's number of queries for each."""
-        per_text, seed = self.entry.queries_per_document, self.entry.seed
-        return {"queries": self.generate(texts, per_text=per_text, seed=seed, progress=progress)}
+        per_text = self.entry.queries_per_document
+        return {"queries": self.generate(texts, per_text=per_text, seed=self.entry.seed, progress=progress)}
 
     def _tokenized(self, texts: list[str], per_text: int, seed: int) -> Tokens:
         """Tokenize texts, and attach the random numbers of their queries."""
@@ -163,7 +164,9 @@ class _Rows:
     def __init__(self, states: torch.Tensor, mask: torch.Tensor, start: int) -> None:
         """Start from encoder states [documents, tokens, width] and their mask, int64 [documents, tokens]."""
         self.rows = self.places = torch.arange(len(states), device=states.device)  # in the caller's numbering
-        self.copies, self.states, self.mask = 1, states, mask[:, None, None, :].bool()
+        self.copies = 1
+        self.states = states
+        self.mask = mask[:, None, None, :].bool()
         self.last = torch.full((len(states), 1), start, device=states.device)
         self.cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
@@ -195,8 +198,10 @@ class _Rows:
         rank = torch.arange(len(kept), device=kept.device) - (counts.cumsum(0) - counts)[of_document]
         self.copies = int(counts.max())
         self.places = of_document * self.copies + rank
-        self.rows, self.last = self.rows[kept], self.last[kept]
-        self.states, self.mask = self.states[documents], self.mask[documents]
+        self.rows = self.rows[kept]
+        self.last = self.last[kept]
+        self.states = self.states[documents]
+        self.mask = self.mask[documents]
         self.cache.self_attention_cache.reorder_cache(cast(torch.LongTensor, kept))
         self.cache.cross_attention_cache.reorder_cache(cast(torch.LongTensor, documents))
 

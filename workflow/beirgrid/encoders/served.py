@@ -21,7 +21,8 @@ from ..models.endpoints import LEDGER, PROBE, Client, is_same_model, probe
 from .protocol import DenseVectors, OpenModel, Scorer, parts, unit_length
 
 # Device and precision in records of served models.
-DEVICE, PRECISION = "endpoint", "an unknown precision"
+DEVICE = "endpoint"
+PRECISION = "an unknown precision"
 _RANKED = re.compile(r"\d+")
 # RankGPT's messages.
 _SYSTEM = "You are RankGPT, an intelligent assistant that can rank passages based on their relevancy to the query."
@@ -128,7 +129,8 @@ class Listwise:
     """
 
     def __init__(self, entry: ListwiseReranker, chat: Callable[[Messages], str]) -> None:
-        self.entry, self.chat = entry, chat
+        self.entry = entry
+        self.chat = chat
         self.counts = {"windows": 0, "windows_without_an_order": 0, "windows_with_gaps": 0}
         self.mutex = threading.Lock()
 

@@ -104,7 +104,8 @@ class SparseTextEncoder(SparseVectors):
     def _counts(self, texts: list[str]) -> scipy.sparse.csr_matrix:
         prompt = self.model.prompts["query"]
         read = self.tokenizer([prompt + text for text in texts], add_special_tokens=False, verbose=False)["input_ids"]
-        tokens, ends = np.concatenate(read).astype(np.int32), np.cumsum([0, *map(len, read)])
+        tokens = np.concatenate(read).astype(np.int32)
+        ends = np.cumsum([0, *map(len, read)])
         counts = scipy.sparse.csr_matrix((np.ones(len(tokens), np.float32), tokens, ends), (len(texts), self.dimension))
         counts.sum_duplicates()
         return counts
@@ -181,14 +182,16 @@ def _pool_maxima(model: Any, transformer: Any, runtime: Runtime, *, sparta: bool
     Returns:
         whether the pooling was replaced. If not, it needs a number per token and term.
     """
-    head, reorder = transformer.get_output_embeddings(), runtime.kernels == "auto"
+    head = transformer.get_output_embeddings()
+    reorder = runtime.kernels == "auto"
     # Whether max pooling follows the logits, and nothing else.
     alone = len(model) == 2 and type(model[1]) is SpladePooling and model[1].pooling_strategy == "max"
     if sparta:
         maxima = Maxima(transformer.get_input_embeddings().weight[: len(model.tokenizer)], reorder=reorder)
         weigh: Any = partial(_sparta_weights, special=model.tokenizer.all_special_ids)
     elif reorder and alone and _is_last(head, transformer):
-        maxima, weigh = Maxima(head.weight, head.bias), model[1].forward
+        maxima = Maxima(head.weight, head.bias)
+        weigh = model[1].forward
         head.forward = lambda hidden: hidden
     else:
         return False

@@ -27,7 +27,8 @@ def arguments(trainer: Any, folder: Path, recipe: Any, runtime: Runtime, precisi
         def _setup_devices(self) -> Any:
             device = super()._setup_devices
             if runtime.kind == "cuda":
-                device, self._n_gpu = torch.device(runtime.device), 1
+                device = torch.device(runtime.device)
+                self._n_gpu = 1
                 torch.cuda.set_device(device)
             return device
 

@@ -140,9 +140,11 @@ class Execution:
             records = [Path(path) for path in job.outputs if path.endswith(".json")]
             times = [path.stat().st_mtime for path in records if path.is_file()]
             if records and len(times) == len(records) and min(times) >= job.since:
-                job.state, job.since = "done", max(times)
+                job.state = "done"
+                job.since = max(times)
             elif self.over:
-                job.state, job.since = "failed", self.over["time"]
+                job.state = "failed"
+                job.since = self.over["time"]
 
     def follow(self, record: LogRecord) -> Event | None:
         """Change the state by a record of Snakemake's log; return the run or the job that changed, if any."""
@@ -157,7 +159,8 @@ class Execution:
         if kind == LogEvent.JOB_INFO and fields["rule_name"] != "all":
             job = self._begin_job(fields)
         elif kind == LogEvent.JOB_FINISHED and (job := self.jobs.get(fields["job_id"])):
-            job.state, job.since = "done", time.time()
+            job.state = "done"
+            job.since = time.time()
         elif kind == LogEvent.JOB_ERROR and (job := self.jobs.get(fields["jobid"])):
             self._fail(job, fields)
         elif kind == LogEvent.GROUP_ERROR:  # those of its jobs follow
@@ -239,8 +242,11 @@ class Recorder(logging.Handler):
 
     def __init__(self, grid: str, begin: Callable[[], None], quiet: bool = False) -> None:
         super().__init__()
-        self.grid, self.begin, self.quiet = grid, begin, quiet
-        self.run, self.path = Execution(), EVENTS.absolute()
+        self.grid = grid
+        self.begin = begin
+        self.quiet = quiet
+        self.run = Execution()
+        self.path = EVENTS.absolute()
         self.held = contextlib.ExitStack()
         self.commit = commit(CHECKOUT)
 
@@ -268,7 +274,8 @@ class Recorder(logging.Handler):
 
     def close(self) -> None:
         """Record the end of the run, and print its results. Snakemake closes all handlers when it ends."""
-        run, self.run = self.run, Execution()  # handlers are closed once more when Python ends
+        run = self.run
+        self.run = Execution()  # handlers are closed once more when Python ends
         if run.facts:
             self._write({"event": "over", "time": time.time(), "succeeded": run.succeeded})
             last = run.in_state("done")[-1:]

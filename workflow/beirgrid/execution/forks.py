@@ -153,7 +153,8 @@ def _attend(client: socket.socket) -> Request:
     from ..core.interrupts import die_with_parent
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    attendant, (text, streams, *_) = os.getpid(), socket.recv_fds(client, _LARGEST, 3)
+    attendant = os.getpid()
+    text, streams, *_ = socket.recv_fds(client, _LARGEST, 3)
     if not text:  # of a client that has ended
         os._exit(0)
     if (job := os.fork()) == 0:

@@ -160,7 +160,8 @@ def differ(stored: runs.Ranking, now: runs.Ranking) -> bool:
 @contextmanager
 def hold_back_output() -> Iterator[None]:
     """Hold back what Java and other libraries print; print it on standard error only if the block fails."""
-    streams, copies = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
+    streams = (sys.stdout, sys.stderr)
+    copies = [os.dup(1), os.dup(2)]
     with tempfile.TemporaryFile() as said:
         for number, stream in enumerate(streams, start=1):
             stream.flush()

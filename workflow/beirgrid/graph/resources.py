@@ -29,11 +29,16 @@ NEURAL = {
     "cuda_job": Cost(memory=4000),  # libraries and context of CUDA; assumed
     "model_flops": Cost(seconds=1),
 }
-# Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB), and of Python and of Java
-# outside its heap, in a Lucene job.
-SNAKEMAKE_MB, OUTSIDE_HEAP_MB = 600, 400
-# Safety factors on the estimates, and minutes that every job gets in addition.
-MEMORY_MARGIN, TIME_MARGIN, LEAST_MINUTES, DISK_MARGIN = 1.4, 3.0, 20, 1.5
+# Memory of the Snakemake that starts a stage in a cluster job (measured: 180 + 333 MB).
+SNAKEMAKE_MB = 600
+# Memory of Python and of Java outside its heap, in a Lucene job.
+OUTSIDE_HEAP_MB = 400
+# Safety factors on the estimates.
+MEMORY_MARGIN = 1.4
+TIME_MARGIN = 3.0
+DISK_MARGIN = 1.5
+# Minutes that every job gets in addition.
+LEAST_MINUTES = 20
 # Upper bound on the stages that one grouped job runs sequentially (four encoded, then indexed).
 STAGES_IN_TURN = 8
 
@@ -57,7 +62,10 @@ def need(stage: Stage, work: Mapping[str, float], rates: Mapping[str, float], ru
         runs_model: whether the job starts PyTorch and opens a model.
         keep: whether vectors are kept after indexing.
     """
-    seconds, memory, scratch, output = 0.0, 0.0, 0.0, 0.0
+    seconds = 0.0
+    memory = 0.0
+    scratch = 0.0
+    output = 0.0
     for costs in (NEURAL if runs_model else PLAIN, stage.costs):
         for unit, cost in costs.items():
             amount = work.get(unit, 0.0)
@@ -196,7 +204,8 @@ class Resources:
         )
 
     def _cell_group(self, system: str, dataset: str) -> str | None:
-        entry, small = self.grid.system(system), self.grid.is_small(self.grid.corpus(dataset))
+        entry = self.grid.system(system)
+        small = self.grid.is_small(self.grid.corpus(dataset))
         if entry.parts:  # reranking and fusing are short, however large the corpus
             return f"combine-{self.grid.layers[system]}" if small else f"combine-{dataset}-{system}"
         if not small:

@@ -208,7 +208,8 @@ class Sizes:
         together = entry.endpoint.batch
         seconds = REQUEST_SECONDS
         if isinstance(entry, entries.ListwiseReranker):  # each answer moves the window by a step
-            together, seconds = entry.step, ANSWER_SECONDS
+            together = entry.step
+            seconds = ANSWER_SECONDS
         return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}
 
     def writing(self, model: str, documents: float, words: float, queries: float) -> Amounts:

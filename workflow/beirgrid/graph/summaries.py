@@ -113,7 +113,8 @@ class Summary:
         return ModelFacts(model=name if model.path else model.checkpoint or name, **size, **described)
 
     def _dataset(self, name: str) -> DatasetSummary:
-        entry, missing = self.grid.config.datasets[name], self.grid.not_supplied
+        entry = self.grid.config.datasets[name]
+        missing = self.grid.not_supplied
         keys = ("task", "domain", "relevance", "metric", "statistics")
         described: dict[str, Any] = {key: getattr(entry, key) for key in keys}
         absent = tuple(portable(str(missing[part])) for part in self.grid.parts(name) if part in missing)

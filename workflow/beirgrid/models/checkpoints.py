@@ -173,7 +173,8 @@ def _download(name: str, entry: ModelEntry, target: Path) -> str:
     from httpx2 import HTTPError  # not wrapped by the hub's client
     from huggingface_hub import HfApi, snapshot_download
 
-    checkpoint, commit = entry.checkpoint, entry.revision
+    checkpoint = entry.checkpoint
+    commit = entry.revision
     assert checkpoint is not None, "the configuration is checked"
     assert commit is not None
     try:

@@ -33,20 +33,25 @@ from ..core.errors import BeirgridError, ConfigError, DataError, printable, quot
 
 # Attempts per request. The OpenAI client waits up to 8 s before each, or up to two minutes if a server asks for that.
 ATTEMPTS = 16
-# Largest answer in bytes, and its longest time in multiples of ``timeout``, which is the longest time without a byte.
-LARGEST, TIMEOUTS = 2**28, 10
+# Largest answer in bytes.
+LARGEST = 2**28
+# Longest time of an answer, in multiples of ``timeout``, which is the longest time without a byte.
+TIMEOUTS = 10
 # Headers of a request, beside the key.
 _HEADERS = ("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "user-agent")
 # Seconds between two messages about repeated requests, whatever the number of threads.
 _QUIET = 5.0
-# A key: printable ASCII without blanks, quotes and backslashes. One of fewer characters than the second value is the
-# placeholder of a server that asks for none, and may be a word of an answer.
-_KEY, _SHORTEST_KEY = r"[!#-&(-\[\]-~]+", 8
+# A key: printable ASCII without blanks, quotes and backslashes.
+_KEY = r"[!#-&(-\[\]-~]+"
+# A shorter key is the placeholder of a server that asks for none, and may be a word of an answer.
+_SHORTEST_KEY = 8
 # What reading an answer raises that is no answer: other JSON than asked for, numbers too large, nested too deep.
 _NO_ANSWER = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
-# In the folder of a served model: its responses to the probe, beside which LEDGER lists all requests to the model.
-PROBE, LEDGER = "endpoint.json", "spent.tsv"
+# Responses of a served model to the probe, in its folder.
+PROBE = "endpoint.json"
+# All requests to the model, beside that folder.
+LEDGER = "spent.tsv"
 _TEXTS = (
     "Lift is the component of the aerodynamic force that is perpendicular to the flow.",
     "The mitochondrion makes most of the chemical energy of a cell.",
@@ -54,7 +59,8 @@ _TEXTS = (
 )
 # A vector, or the scores, that differ from the stored ones by more than this share of their length are another model's.
 # Rounding on other hardware or in other batches is smaller.
-_VECTORS, _SCORES = 0.1, 0.02
+_VECTORS = 0.1
+_SCORES = 0.02
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -83,15 +89,22 @@ class Client:
         import httpx2  # here, as most jobs ask no server
         from openai import OpenAI
 
-        self.endpoint, self.answers, self.identity = endpoint, answers, identity
+        self.endpoint = endpoint
+        self.answers = answers
+        self.identity = identity
         assert endpoint.url, "an endpoint is checked when it is read and when it is connected"
         url = _variable(endpoint.url[1:], "url", ADDRESS) if endpoint.url.startswith("$") else endpoint.url
-        self.url, self.key = url.rstrip("/"), _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
+        self.url = url.rstrip("/")
+        self.key = _variable(endpoint.key, "key", _KEY) if endpoint.key else ""
         self.name = f"endpoint {endpoint.model} at {self.url}"
-        self.ledger, self.read, self.spent = ledger, 0, 0.0
+        self.ledger = ledger
+        self.read = 0
+        self.spent = 0.0
         # Of all answered requests, those of earlier processes too; an upper bound where the server counts no tokens.
-        self.usage, self.is_bound = np.zeros(3), False
-        self.mutex, self.quiet_until = threading.Lock(), 0.0
+        self.usage = np.zeros(3)
+        self.is_bound = False
+        self.mutex = threading.Lock()
+        self.quiet_until = 0.0
         self.openai = OpenAI(
             base_url=self.url,
             api_key=self.key or "none",
@@ -158,7 +171,8 @@ class Client:
         most = self._usage(len(sent), self.endpoint.longest_answer() if "messages" in body else 0)
         try:
             answer = json.loads(gzip.decompress(kept.read_bytes()))["answer"] if kept else None
-            result, used = parse(answer), self._used(answer, most)
+            result = parse(answer)
+            used = self._used(answer, most)
         except (OSError, EOFError, zlib.error, *_NO_ANSWER):  # there is none, or it is damaged
             answer, result, used = self._answer(path, sent, most, parse)
             if kept:
@@ -197,7 +211,8 @@ class Client:
     def _used(self, answer: Any, most: np.ndarray) -> np.ndarray:
         """Return a request's usage as counted by the server, ``most`` if it counts nothing."""
         counts = (answer.get("usage") if isinstance(answer, dict) else None) or {}
-        written, total = int(counts.get("completion_tokens") or 0), int(counts.get("total_tokens") or 0)
+        written = int(counts.get("completion_tokens") or 0)
+        total = int(counts.get("total_tokens") or 0)
         read = max(int(counts.get("prompt_tokens") or 0), total - written)
         if min(read, written, total) < 0 or max(read, written) > MOST_COUNTED or written > total > 0:
             raise ValueError(f"its usage counts {quoted(counts)}")
@@ -279,7 +294,8 @@ def probe(family: str, endpoint: Endpoint, folder: Path) -> list[Any]:
 
 def is_same_model(before: list[Any], now: list[Any]) -> bool:
     """Tell whether two responses to the probe come from one model."""
-    first, second = np.asarray(before), np.asarray(now)
+    first = np.asarray(before)
+    second = np.asarray(now)
     if first.shape != second.shape or first.dtype.kind == "U":
         return before == now
     change, length = (np.linalg.norm(values, axis=-1) for values in (second - first, first))
@@ -299,7 +315,8 @@ def _http_client(endpoint: Endpoint, keyed: bool, announce: Callable[[str], None
         def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             for name in {*request.headers} - headers:
                 del request.headers[name]
-            content, latest = bytearray(), time.monotonic() + TIMEOUTS * endpoint.timeout
+            content = bytearray()
+            latest = time.monotonic() + TIMEOUTS * endpoint.timeout
             try:
                 with closing(super().send(request, **options | {"stream": True})) as answer:
                     for part in answer.iter_bytes():

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "pdf", "png")
-# Texts and axes, and lines behind the data. An SVG has them in the reader's colour scheme.
-INK, LINE = "#17191c", "#c9cdd3"
+# Colours of texts and axes, and of lines behind the data. An SVG has them in the reader's colour scheme.
+INK = "#17191c"
+LINE = "#c9cdd3"
 _THEME = (
     f"<style>svg {{ color: {INK}; --line: {LINE} }}"
     " @media (prefers-color-scheme: dark) { svg { color: #eceef1; --line: #3a3f47 } }</style>"

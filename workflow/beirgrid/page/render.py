@@ -33,7 +33,8 @@ SIGNS = [
     ("✗", "deviates (above or below)"),
 ]
 # DataTables with its buttons (MIT licence), in the Python package that ships it.
-LIBRARY_PACKAGE, LIBRARY = "itables", "itables/html/dt_bundle.js"
+LIBRARY_PACKAGE = "itables"
+LIBRARY = "itables/html/dt_bundle.js"
 
 
 def render(
@@ -63,7 +64,8 @@ def render(
             sections.systems(grid, answers),
         )
     }
-    (pairs, whole), library = sections.pairs(grid, answers), importlib.metadata.distribution(LIBRARY_PACKAGE)
+    pairs, whole = sections.pairs(grid, answers)
+    library = importlib.metadata.distribution(LIBRARY_PACKAGE)
     data = {
         "systems": grid.systems,
         "families": grid.families,

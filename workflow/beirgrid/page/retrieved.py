@@ -14,10 +14,15 @@ from ..results.summary import GridSummary
 from ..runs import runs
 
 # Most bytes of a dataset's runs, and of its corpus, that a report reads, because reports are made often.
-MOST_RUNS, MOST_CORPUS = 40_000_000, 200_000_000
-# Limits of a page: documents in all, documents per query, relevant ones among these that no system ranks high, and
-# characters.
-MOST_DOCUMENTS, OF_QUERY, MISSED, CHARACTERS = 4_000, 8, 2, 160
+MOST_RUNS = 40_000_000
+MOST_CORPUS = 200_000_000
+# Most documents of a page.
+MOST_DOCUMENTS = 4_000
+# Documents per query, beside these relevant ones that no system ranks high.
+OF_QUERY = 8
+MISSED = 2
+# Characters of a text.
+CHARACTERS = 160
 # Ending of a truncated text.
 _CUT = " …"
 _WORD = re.compile(r"[^\W_]+")
@@ -30,7 +35,8 @@ DEPTH = 100
 
 def _is_small(grid: GridSummary, dataset: str) -> bool:
     """Tell whether a dataset has runs, and these and its corpus are small enough to be read for a page."""
-    corpus, runs = Path(paths.CORPUS.format(corpus=grid.datasets[dataset].corpus)), _runs(grid, dataset).values()
+    corpus = Path(paths.CORPUS.format(corpus=grid.datasets[dataset].corpus))
+    runs = _runs(grid, dataset).values()
     judged = Path(paths.QRELS.format(dataset=dataset)).is_file() and corpus.is_file() and runs
     return bool(judged) and sum(map(files.size, runs)) <= MOST_RUNS and files.size(corpus) <= MOST_CORPUS
 
@@ -64,10 +70,13 @@ def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict
 
     def row(query: str, document: str) -> list[Any]:
         ranks = [ranking[query].index(document) + 1 if document in ranking[query] else 0 for ranking in ranked.values()]
-        title, text, words = document, "", list[str]()
+        title = document
+        text = ""
+        words: list[str] = []
         if entry.show_text and document in known:
             shown = known[document]
-            title, text = cut(shown.title, CHARACTERS) or document, cut(shown.text, CHARACTERS)
+            title = cut(shown.title, CHARACTERS) or document
+            text = cut(shown.text, CHARACTERS)
             words = matched_words(texts.get(query, ""), shown.full_text)
         return [title, text, judged.get(query, {}).get(document), ", ".join(words), ranks]
 

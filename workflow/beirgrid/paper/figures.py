@@ -227,7 +227,8 @@ def _ticks(low: float, high: float) -> list[float]:
 def overlap_heatmap(overlap: pd.DataFrame) -> DrawnFigure:
     """Draw the similarity of each pair of datasets (the paper's Figure 2, left)."""
     values = matrix(overlap)
-    side, most = min(drawing.WIDTH, 0.36 * len(values) + 2), float(overlap["similarity"].max())
+    side = min(drawing.WIDTH, 0.36 * len(values) + 2)
+    most = float(overlap["similarity"].max())
     figure = drawing.new_figure(side, 0.85 * side)
     axis = figure.subplots()
     image = _cells(axis, values, ".2f", vmin=0, vmax=most)

@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from ..core import files
 
 # Kinds of documents: retrieved by a system, or judged with a grade.
-RETRIEVED, JUDGED = "retrieved", "judged"
+RETRIEVED = "retrieved"
+JUDGED = "judged"
 QUANTILES = {"p5": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 GROUP = ["dataset", "kind", "system", "grade"]
 # Lengths at which the bins of a histogram begin: 0, 1, 2 and so on, then ten for each power of ten.
@@ -105,14 +106,16 @@ def count_words(corpora: Sequence[str | Path], *, held: int = HELD) -> pa.Table:
     Raises:
         DataError: a corpus is missing or damaged.
     """
-    sums, blocks = _SCHEMA.empty_table(), list[pa.Table]()
+    sums = _SCHEMA.empty_table()
+    blocks: list[pa.Table] = []
     for corpus in corpora:
         for texts in _texts(corpus):
             words = pc.split_pattern_regex(pc.utf8_lower(texts), pattern=_NO_WORD).flatten()
             counted = words.filter(pc.not_equal(words, "")).value_counts()
             blocks.append(pa.table([counted.field(0).cast(pa.large_string()), counted.field(1)], schema=_SCHEMA))
             if sum(map(len, blocks)) > max(held, len(sums)):
-                sums, blocks = _summed([sums, *blocks]), []
+                sums = _summed([sums, *blocks])
+                blocks = []
     return _summed([sums, *blocks])
 
 

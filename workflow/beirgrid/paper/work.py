@@ -91,7 +91,8 @@ def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:
 def _measure(grid: GridSummary, done: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the holes of each run, and the length of each document (``words.lengths``). Runs are read one by one."""
     progress = Progress("analyse", len(done), "runs")
-    unjudged, measured = [], []
+    unjudged = []
+    measured = []
     for dataset in dict.fromkeys(cell.dataset for cell in done):
         qrels = judgements.read(provenance.artifact(paths.QRELS.format(dataset=dataset)))
         top: dict[str, dict[str, list[str]]] = {}

@@ -58,8 +58,9 @@ NOT_SUPPLIED = "not supplied"
 NOT_JUDGED = "not judged"
 STATUSES = (DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED)
 
-# Sets of datasets for means: all datasets, or those that no system of the table was trained on.
-ALL, ZERO_SHOT = "all", "zero-shot"
+# Sets of datasets for means: all of them, or those that no system of the table was trained on.
+ALL = "all"
+ZERO_SHOT = "zero-shot"
 # Over fewer datasets than this, a test that takes each dataset as one observation says nothing.
 LEAST_DATASETS = 5
 
@@ -122,7 +123,8 @@ def both_ways(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return rows of the table ``pairs`` with each pair in both orders."""
     turned = pairs.rename(columns={"system": "other", "other": "system"})
     for name in ("difference", "effect"):
-        low, high = f"{name}_low", f"{name}_high"
+        low = f"{name}_low"
+        high = f"{name}_high"
         turned = turned.assign(**{name: -pairs[name], low: -pairs[high], high: -pairs[low]})
     return pd.concat([pairs, turned], ignore_index=True)
 

@@ -129,7 +129,8 @@ class _Look:
 
     def at(self, cell: Cell) -> CellState:
         """Return the state of a cell."""
-        wanted, steps = [*cell.records, cell.scores, cell.per_query], self.steps(cell)
+        wanted = [*cell.records, cell.scores, cell.per_query]
+        steps = self.steps(cell)
         failure = next((self.failures[path] for path in wanted if path in self.failures), "")
         missing = [path for path in wanted if not Path(path).is_file()]
         replaced = "" if missing else next(self._replaced(cell), "")

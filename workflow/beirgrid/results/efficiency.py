@@ -105,7 +105,8 @@ def _query_ms(records: Sequence[Mapping[str, Any]]) -> float:
         if kind in ("search", "adopt"):
             seconds += facts.get("query_seconds", np.nan) / facts["queries"]
         elif kind == "score":
-            pairs, speed = facts["pairs"], facts["pairs_per_second"]
+            pairs = facts["pairs"]
+            speed = facts["pairs_per_second"]
         elif kind == "rerank":
             # If another job had scored all pairs before, the speed is unknown.
             seconds += min(pairs / facts["queries"], settings["depth"]) / speed if speed else np.nan

@@ -26,8 +26,11 @@ MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision", "first_stag
 # Keys of a model's entry that do not tell what it is.
 _BESIDE = {"revision", "path", "package", "files", "pickled", "precision", "size", "licence", "source", "note"}
 _BESIDE |= {"trained_on"}
-# Classes of values of checkpoints: that of a line, and those that follow from our commit and from several datasets.
-CHECKPOINT, COMMIT, MEAN = "checkpoint", "commit", "mean"
+# Class of a value of a checkpoint.
+CHECKPOINT = "checkpoint"
+# Classes that follow from it: for our commit, and for a mean of several datasets.
+COMMIT = "commit"
+MEAN = "mean"
 # Minimum datasets of a mean difference.
 DATASETS = 5
 # Verdict for a published value that is not comparable with ours.

@@ -86,7 +86,8 @@ def read_cell(
     """
     if isinstance(cell, results_folder.Result):
         cell.refuse_replaced()
-    path, per_query = cell.scores, cell.per_query
+    path = cell.scores
+    per_query = cell.per_query
     scores = read(path)
     if (scores.system, scores.dataset) != (cell.system, cell.dataset):
         raise DataError(

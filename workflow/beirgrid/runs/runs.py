@@ -31,7 +31,8 @@ Run = dict[str, Ranking]
 EMPTY = Ranking([], np.zeros(0, np.float32))
 
 # First and last line of an ir_metadata header (Breuer et al., 2022), split into words.
-_START, _END = [b"#", b"ir_metadata.start"], [b"#", b"ir_metadata.end"]
+_START = [b"#", b"ir_metadata.start"]
+_END = [b"#", b"ir_metadata.end"]
 _INFINITE = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
@@ -121,7 +122,8 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
             file is empty or truncated.
     """
     opener = gzip.open if str(path).endswith(".gz") else open
-    number, header = 0, False
+    number = 0
+    header = False
     try:
         if not Path(path).stat().st_size:
             raise EOFError("it is empty")
@@ -136,7 +138,9 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
                 first, _, second, _, text, _ = fields
                 if first.startswith(BOM_UTF8) or second.startswith(BOM_UTF8):
                     raise DataError(f"{path}:{number}: a byte order mark before an id: was a file appended? Remove it")
-                query, document, score = first.decode(), second.decode(), float(text)
+                query = first.decode()
+                document = second.decode()
+                score = float(text)
                 if not abs(score) < _INFINITE or b"_" in text:  # Python would accept 1_000
                     number_text = quoted(text.decode())
                     raise DataError(f"{path}:{number}: the score {number_text} is not a number that float32 holds")

@@ -33,8 +33,10 @@ from ..core.errors import DataError
 
 # Documents that the first pass finds beyond the depth. About 30 lie within the error at 4,096 dimensions.
 SLACK = 100
-# Queries searched for together, and numbers in a block of their products (128 MB).
-QUERIES, PRODUCTS = 8192, 2**25
+# Queries searched for together.
+QUERIES = 8192
+# Numbers in a block of their products (128 MB).
+PRODUCTS = 2**25
 # Documents and queries whose products faiss computes together (64 MB). In its own blocks, of 1,024 documents, threads
 # wait for each other longer than they multiply.
 BLOCK = 2**14, 2**10
@@ -95,7 +97,8 @@ def search(
     """
     import faiss
 
-    best, first = empty(len(queries), depth), 0
+    best = empty(len(queries), depth)
+    first = 0
     nearest = first_pass(device, gpu_search, depth + SLACK)
     with ThreadPoolExecutor(faiss.omp_get_max_threads()) as pool:
         for shard in shards:
@@ -134,7 +137,8 @@ def _search_shard(
     pool: ThreadPoolExecutor,
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, into the best of all queries."""
-    depth, most = best.scores.shape[1], min(best.scores.shape[1] + SLACK, len(shard))
+    depth = best.scores.shape[1]
+    most = min(best.scores.shape[1] + SLACK, len(shard))
     error = errors(lengths(queries), longest, shard.shape[1])
     products, rows = nearest(queries, shard, most)
 
@@ -212,7 +216,8 @@ def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, most: int, device:
     torch.set_float32_matmul_precision("highest")  # a checkpoint's code may have allowed rounded factors
     products = torch.zeros((len(queries), 0), device=device)
     rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=device)
-    size, of_device = max(1, PRODUCTS // len(queries)), tensor(queries)
+    size = max(1, PRODUCTS // len(queries))
+    of_device = tensor(queries)
     for start in range(0, len(shard), size):
         block = of_device @ tensor(shard[start : start + size]).T
         largest, columns = block.topk(min(most, block.shape[1]))
@@ -235,7 +240,8 @@ def scores(query: np.ndarray, documents: np.ndarray, rows: np.ndarray) -> np.nda
     Raises:
         DataError: a score is not finite.
     """
-    wide, size = query.astype(np.float64), max(1, COMPONENTS // len(query))
+    wide = query.astype(np.float64)
+    size = max(1, COMPONENTS // len(query))
     computed = np.empty(len(rows))
     for start in range(0, len(rows), size):
         part = slice(start, start + size)

@@ -84,7 +84,8 @@ def write_index(vectors: np.ndarray, path: Path, counts: np.ndarray | None = Non
 
     index: Any = faiss.IndexFlatIP(vectors.shape[1])
     if counts is not None:
-        index, ids = faiss.IndexIDMap(index), np.repeat(np.arange(len(counts)), counts)
+        index = faiss.IndexIDMap(index)
+        ids = np.repeat(np.arange(len(counts)), counts)
     for start in range(0, len(vectors), _BLOCK):
         block = np.ascontiguousarray(vectors[start : start + _BLOCK])
         index.add(block) if counts is None else index.add_with_ids(block, ids[start : start + _BLOCK])
@@ -111,7 +112,8 @@ def search_shards(
         DataError: an index is damaged, or has another dimension than the queries, or documents have several vectors in
             some shards only.
     """
-    shards, queries = list(shards), np.ascontiguousarray(queries, np.float32)
+    shards = list(shards)
+    queries = np.ascontiguousarray(queries, np.float32)
 
     def search(queries: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
         scores, rows = exact.search(_mapped(shards, queries.shape[1]), queries, depth, device, gpu_search)
@@ -150,8 +152,10 @@ def _of_documents(
         owners: int64 [vectors], the documents' corpus rows, ascending.
     """
     documents = int(owners[-1]) + 1
-    depth, vectors = min(depth, documents), depth * (len(owners) // documents)
-    scores, rows = np.empty((len(queries), depth), np.float32), np.empty((len(queries), depth), np.int64)
+    vectors = depth * (len(owners) // documents)
+    depth = min(depth, documents)
+    scores = np.empty((len(queries), depth), np.float32)
+    rows = np.empty((len(queries), depth), np.int64)
     left = np.arange(len(queries))
     while len(left):
         vectors = min(2 * vectors, len(owners))
@@ -162,7 +166,8 @@ def _of_documents(
                 if len(best) < depth:
                     short.append(query)
                 else:
-                    scores[query], rows[query] = of_query[best], owners[nearest[best]]
+                    scores[query] = of_query[best]
+                    rows[query] = owners[nearest[best]]
         left = np.array(short, np.int64)
     return scores, rows
 
@@ -240,7 +245,8 @@ def opened(path: Path, dimension: int | None = None) -> Iterator[tuple[np.ndarra
     index = inner = read_index(path, *_KINDS, flags=faiss.IO_FLAG_MMAP_IFC)
     ids: np.ndarray | None = None
     if type(index).__name__ != _KINDS[0]:
-        inner, ids = faiss.downcast_index(index.index), faiss.vector_to_array(index.id_map)
+        inner = faiss.downcast_index(index.index)
+        ids = faiss.vector_to_array(index.id_map)
         _check_kind(path, inner, _KINDS[0])
         with files.reading(path):
             if not len(ids) or len(ids) != index.ntotal or ids[0] or not np.isin(np.diff(ids), (0, 1)).all():

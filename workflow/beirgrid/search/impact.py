@@ -73,7 +73,8 @@ def search_shards(
     """
     import scipy.sparse
 
-    best, first = exact.empty(queries.shape[0], depth), 0
+    best = exact.empty(queries.shape[0], depth)
+    first = 0
     for folder in shards:
         with files.reading(folder):
             size, vocabulary = np.load(folder / "shape.npy")
@@ -107,16 +108,19 @@ def _search(
     queries: scipy.sparse.csr_matrix, postings: scipy.sparse.csr_matrix, first: int, best: exact.TopK, threads: int
 ) -> None:
     """Merge a shard's documents, from corpus row ``first`` on, with float32 ``postings`` [vocabulary, documents]."""
-    depth, size = best.rows.shape[1], max(1, SCORES // max(1, postings.shape[1]))
+    depth = best.rows.shape[1]
+    size = max(1, SCORES // max(1, postings.shape[1]))
 
     def add(start: int) -> None:
         scores = queries[start : start + size] @ postings
         scores.eliminate_zeros()
         for number, (begin, end) in enumerate(pairwise(scores.indptr), start):
-            values, rows = scores.data[begin:end], scores.indices[begin:end]
+            values = scores.data[begin:end]
+            rows = scores.indices[begin:end]
             if len(values) > depth:
                 near = values >= np.partition(values, -depth)[-depth]
-                values, rows = values[near], rows[near]
+                values = values[near]
+                rows = rows[near]
             order = np.argsort(rows)
             best.add(number, rows[order] + first, values[order])
 

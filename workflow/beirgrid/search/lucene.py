@@ -31,7 +31,9 @@ MINIMUM_JAVA = 21
 _LOCALE = "C.UTF-8"
 # Java option that skips the second compiler, for short work. It breaks even at about 80 MB of text.
 _SHORT = "-XX:TieredStopAtLevel=1"
-SHORT_TEXT_BYTES, SHORT_INDEX_BYTES = 50_000_000, 10_000_000
+# Bytes of a corpus, and of an index, up to which the work is short.
+SHORT_TEXT_BYTES = 50_000_000
+SHORT_INDEX_BYTES = 10_000_000
 # Replaces log4j's configuration, which is slow to load.
 _PLAIN_LOG = "-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory"
 # Distinct tokens of a query. Lucene would refuse a query of more than 1,024 of them.
@@ -39,7 +41,8 @@ _MOST_TOKENS = 2**31 - 1
 # The text form of Lucene's FieldDoc, with the score and the bytes of the id.
 _HIT = re.compile(r"doc=\d+ score=(\S+) shardIndex=-?\d+ fields=\[\S+, \[([0-9a-f ]*)\]\]")
 # Anserini breaks ties by subtracting k × STEP from the k-th of consecutive scores that lie within NEAR.
-_NEAR, _STEP = float(np.float32(1e-4)), np.float32(1e-6)
+_NEAR = float(np.float32(1e-4))
+_STEP = np.float32(1e-6)
 
 Ranked = tuple[list[str], list[float]]
 
@@ -181,7 +184,8 @@ class Searcher:
             self.close: Callable[[], None] = opened.close
             opened.set_bm25(k1, b)
             opened.set_language(language)
-            self._analyzer, self._generator = opened.get_analyzer(), opened.generator
+            self._analyzer = opened.get_analyzer()
+            self._generator = opened.generator
             self._order = opened.BREAK_SCORE_TIES_BY_DOCID
             reader = cast("org.apache.lucene.index.IndexReader", opened.reader)
             searcher = java_class("org.apache.lucene.search.IndexSearcher")

@@ -48,7 +48,8 @@ class TokenVectors(NamedTuple):
 
     def texts(self, rows: Iterable[int]) -> TokenVectors:
         """Select texts by their rows, in the order of the rows."""
-        parts, chosen = self.by_text(), list(rows)
+        parts = self.by_text()
+        chosen = list(rows)
         return TokenVectors(np.concatenate([self.vectors[:0], *(parts[row] for row in chosen)]), self.counts[chosen])
 
     def sums(self) -> np.ndarray:
@@ -63,7 +64,8 @@ def write_vectors(path: Path, blocks: Iterable[TokenVectors], documents: int, di
     tokens by at most 0.016.
     """
     header = {"descr": "<f2", "fortran_order": False}
-    counts, tokens = [np.zeros(1, np.int64)], 0
+    counts = [np.zeros(1, np.int64)]
+    tokens = 0
     with (path / "vectors.npy").open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, {**header, "shape": (0, dimension)})
         begin = stream.tell()
@@ -112,7 +114,9 @@ class TokenShard:
         with files.reading(folder):
             self.offsets: np.ndarray = np.load(folder / "offsets.npy")
             vectors: Any = np.load(folder / "vectors.npy", mmap_mode="r")
-            (self.tokens, self.dimension), self.dtype, self.begin = vectors.shape, vectors.dtype, vectors.offset
+            self.tokens, self.dimension = vectors.shape
+            self.dtype = vectors.dtype
+            self.begin = vectors.offset
             if self.offsets[0] or self.offsets[-1] != self.tokens or (np.diff(self.offsets) < 0).any():
                 raise ValueError(f"offsets.npy counts {self.offsets[-1]:,} tokens, and vectors.npy has {self.tokens:,}")
         self._room = self._new_room(BLOCK + np.diff(self.offsets).max(initial=0))
@@ -135,7 +139,8 @@ class TokenShard:
         [tokens, dimension]) and each document's first row in these. The next block overwrites the vectors.
         """
         counts = self.offsets[documents + 1] - self.offsets[documents]
-        documents, counts = documents[counts > 0], counts[counts > 0]
+        documents = documents[counts > 0]
+        counts = counts[counts > 0]
         cuts = np.flatnonzero(np.diff(np.cumsum(counts) // BLOCK)) + 1
         for part, sizes in zip(np.split(documents, cuts), np.split(counts, cuts), strict=True):
             if len(part):
@@ -168,7 +173,8 @@ def build_index(shard: TokenShard, seed: int = 0) -> Any:
     """Build a faiss index of a shard's token vectors, trained on a seeded sample and filled in blocks."""
     import faiss
 
-    tokens, name = shard.tokens, index_name(shard.tokens, shard.dimension)
+    tokens = shard.tokens
+    name = index_name(shard.tokens, shard.dimension)
     index: Any = faiss.index_factory(shard.dimension, name, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
         points = min(tokens, POINTS * index.nlist)
@@ -191,7 +197,8 @@ def _opened(folders: Sequence[Path], dimension: int) -> Iterator[tuple[TokenShar
                 "the checkpoint changed since the corpus was indexed"
             )
         yield shard, document, token
-        document, token = document + len(shard), token + shard.tokens
+        document += len(shard)
+        token += shard.tokens
 
 
 def maxsim(queries: TokenVectors, vectors: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -285,7 +292,8 @@ def search_exhaustively(
     """
     import faiss
 
-    scores, rows = [], []
+    scores = []
+    rows = []
     for batch in _batches(queries, EXHAUSTIVE_TOKENS):
         heap = faiss.ResultHeap(len(batch.counts), depth, keep_max=True)
         for shard, first_document, _ in _opened(folders, queries.vectors.shape[1]):

@@ -72,10 +72,13 @@ _GRADE = r"[^\w+−–-]*([0-3])(?!\w|[.,–-] ?\d| */(?! *3\b)| +(?:or|to)\b)"
 _ANSWER = re.compile(rf"final\s+score{_GRADE}", re.IGNORECASE)
 # Most characters of a response that are stored.
 _KEPT = 4000
-# Fewest words of a passage to write a query about, and most passages to read per kept query.
-_LEAST_WORDS, _PASSAGES_PER_QUERY = 20, 5
+# Fewest words of a passage to write a query about.
+_LEAST_WORDS = 20
+# Most passages to read per kept query.
+_PASSAGES_PER_QUERY = 5
 # A query is kept if BM25, with this heap in MB, ranks its passage within this depth, that of nDCG@10.
-_MEMORY, _DEPTH = 1500, 10
+_MEMORY = 1500
+_DEPTH = 10
 
 # The function that makes a message from a passage, and the passage, which may be cut.
 Question = tuple[Callable[[str], str], str]
@@ -152,7 +155,8 @@ def write_queries(made: EvaluationSet, number: int, model: Path, seed: int) -> t
     passages = made.documents(chosen)
     kept: list[SetQuery] = []
     left_out = Counter(empty=0, round_trip=0, near_duplicates=0)
-    read, progress = 0, Progress("queries", number, "queries")
+    read = 0
+    progress = Progress("queries", number, "queries")
     with _writer(model, made, seed) as (write, facts), tempfile.TemporaryDirectory() as folder:
         index = _build_index(made, Path(folder))
         while len(kept) < number and read < len(chosen):
@@ -211,7 +215,8 @@ def _writer(
 
 def _build_index(made: EvaluationSet, folder: Path) -> Path:
     """Index the set's documents for BM25 in an empty folder, and return the index."""
-    documents, index = folder / "documents", folder / "index"
+    documents = folder / "documents"
+    index = folder / "index"
     documents.mkdir()
     collection.write_jsonl(([document] for document in made.each_document()), documents / "corpus.jsonl")
     lucene.build_index(documents, index, fields="flat", language="en", threads=1, memory_mb=_MEMORY)
@@ -257,7 +262,8 @@ def judge(made: EvaluationSet, model: Chat, name: str = "", prompt_file: Path | 
     with made.edit() as description:  # first, so that no judgement lacks its prompt
         description.models[judge_name] = identity
     waiting = made.store.waiting(judge_name)
-    queries, texts = made.queries(), made.documents(document for _, document in waiting)
+    queries = made.queries()
+    texts = made.documents(document for _, document in waiting)
     questions = ((partial(_filled, prompt, queries[query]), texts[document].join("\n")) for query, document in waiting)
     for pair, answer in zip(waiting, model.answers(questions), strict=True):
         judgement = Grading(judge_name, *pair, grade(answer), answer[:_KEPT].strip() or "an empty answer")

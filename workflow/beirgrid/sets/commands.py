@@ -129,7 +129,8 @@ def add_queries(
         raise BeirgridError("say where the queries come from: --from FILE [--sample N], or --generate N --with MODEL")
     facts: dict[str, Any]
     if source:
-        chosen, facts = queries.read(source), {"from": str(source)}
+        chosen = queries.read(source)
+        facts = {"from": str(source)}
     elif generate and model:
         chosen, facts = annotator.write_queries(made, generate, model, seed)
         say(f"{facts['passages']:,} passages were read; left out: {facts['left_out']}")
@@ -306,7 +307,8 @@ def status(
         then = f"beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}"
         show(f"Next: {then if asked else f'beirgrid set queries {folder}'}")
         return
-    grades, people = made.grades(), made.people()
+    grades = made.grades()
+    people = made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
     show(f"pool: {len(pool):,} pairs, {len(graded):,} judged by people")
     skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)

@@ -24,9 +24,12 @@ from ..core import files
 from ..core.errors import BeirgridError, DataError, say, warn
 
 # Known names of columns and JSON keys. The first one in a row counts.
-_IDS, _TEXTS = ("_id", "id", "doc_id", "docid"), ("text", "body", "content", "contents")
-# Largest file that is one document, unpacked, in bytes; and the longest time to read it, in seconds.
-_LARGEST, _LONGEST = 200 * 2**20, 300
+_IDS = ("_id", "id", "doc_id", "docid")
+_TEXTS = ("text", "body", "content", "contents")
+# Largest file that is one document, unpacked, in bytes.
+_LARGEST = 200 * 2**20
+# Longest time to read it, in seconds.
+_LONGEST = 300
 # Characters of a PDF that stand for shapes of a font, not for letters. Bullets of Symbol are not among them.
 _NO_LETTERS = re.compile("[\0-\x08\x0e-\x1f\ue000-\uefff\uf100-\uf8ff\ufffd]")
 # Elements of a page whose marks in Markdown would come between letters: 100<b>0</b> is one word.
@@ -151,7 +154,8 @@ def _guarded(path: Path) -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TimeoutError(f"it takes longer than {_LONGEST} seconds")
 
-    kind, size = path.suffix.lower()[1:], path.stat().st_size
+    kind = path.suffix.lower()[1:]
+    size = path.stat().st_size
     handler = signal.signal(signal.SIGALRM, stop)
     timer = signal.setitimer(signal.ITIMER_REAL, _LONGEST, 1)  # again each second, as libraries catch exceptions
     try:
@@ -286,7 +290,9 @@ def _archive(path: Path) -> Text:
     title, text = _converted(path.read_bytes(), path.suffix.lower())
     text = re.sub(r"<!-- Slide number: \d+ -->\n?", "", _without_nul(text, str(path)))
     text = re.sub(r"!\[(.*?)\]\(.*?\)", r"\1", text)  # of a picture, only its description
-    letters, known, others = _letters(text), set(map(_letters, text.splitlines())), []
+    letters = _letters(text)
+    known = set(map(_letters, text.splitlines()))
+    others = []
     for paragraph in _paragraphs(path):
         own = _letters(paragraph)
         if own not in known and own not in letters:

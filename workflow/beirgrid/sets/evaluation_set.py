@@ -116,7 +116,8 @@ class EvaluationSet:
         """
         if (folder / "set.json").exists():
             raise BeirgridError(f"{folder} is an evaluation set already; delete it, or choose another folder")
-        name, about = folder.resolve().name, {"from": origin, "number": len(documents), **facts}
+        name = folder.resolve().name
+        about = {"from": origin, "number": len(documents), **facts}
         try:
             description = Description(name=name, licence=licence, documents=about)
         except ValidationError:
@@ -158,7 +159,8 @@ class EvaluationSet:
 
     def write_queries(self, queries: Iterable[SetQuery], **facts: Any) -> None:
         """Replace queries.jsonl. A query that a model wrote is marked as synthetic."""
-        asked, rows = list(queries), []
+        asked = list(queries)
+        rows = []
         _refuse_repeated("queries", (query.id for query in asked))
         for identifier, text, times, stratum, source in asked:
             about = {"synthetic": True, "source": source} if source else {"stratum": stratum, "times": times}
@@ -228,7 +230,8 @@ class EvaluationSet:
             BeirgridError: a named judge has not judged, a grade is not one of the set's, an adjudicator has not
                 decided all disagreements, or none of the judged documents is relevant.
         """
-        everyone, excluded = self.grades(), set(without)
+        everyone = self.grades()
+        excluded = set(without)
         people = {judge: of_judge for judge, of_judge in self.people().items() if judge not in excluded}
         names = ", ".join(everyone) or "none"
         if unknown := excluded.union([MODEL + model] if model else []) - everyone.keys():

@@ -24,7 +24,8 @@ from ..runs import runs
 from . import agreement, pools
 from .evaluation_set import EvaluationSet
 
-METRIC, HOLES = "ndcg@10", "hole@10"
+METRIC = "ndcg@10"
+HOLES = "hole@10"
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
 # If a smaller share of a run's top 10 is judged, a deeper pool helps more than more queries.
@@ -210,14 +211,16 @@ def calibration(made: EvaluationSet, model: str, rankings: pools.Rankings) -> li
 
     The sample is the queries that people judged whole, since judges get queries in random order.
     """
-    of_model, (of_people, _) = made.grades()[model], agreement.resolve(made.people(), "majority")
+    of_model = made.grades()[model]
+    of_people, _ = agreement.resolve(made.people(), "majority")
     kappa = model_agreement(made, model)
     if not kappa.pairs:
         return [f"No pair was judged by {model} and by people: nothing says how far the model can be trusted."]
     lines = [coefficient_line(kappa), f"Pairs by people's grade and that of {model}:"]
     lines += _confusion(of_people, of_model)
     waiting = made.waiting_queries()
-    by_model, by_people = _by_query(of_model), _by_query(of_people)
+    by_model = _by_query(of_model)
+    by_people = _by_query(of_people)
     whole = [query for query in by_model if query in by_people and query not in waiting]
     if len(whole) < 2:
         return [*lines, "People judged fewer than two queries whole: the model's bias cannot be corrected."]
@@ -282,7 +285,8 @@ def prediction_powered_mean(
     """
     from scipy.special import stdtrit
 
-    sample, others = len(by_people), len(by_model)
+    sample = len(by_people)
+    others = len(by_model)
     variance = float(np.var(np.concatenate([by_model, model_where_judged]), ddof=1))
     covariance = float(np.cov(by_people, model_where_judged)[0, 1])
     # The weight of the model's values that minimises the interval (PPI++).

@@ -14,7 +14,9 @@ from ..collections.sources import json_lines
 from ..core.errors import DataError, quoted, warn
 from .documents import ROWS, Row, named_rows
 
-_IDS, _TEXTS, _COUNTS = ("_id", "id", "query_id", "qid"), ("query", "text", "q"), ("count", "frequency", "n")
+_IDS = ("_id", "id", "query_id", "qid")
+_TEXTS = ("query", "text", "q")
+_COUNTS = ("count", "frequency", "n")
 _PERSONAL = {
     "an e-mail address": re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"),
     "a telephone number": re.compile(r"(?<![\w.])\+?\d[\d ()/-]{7,}\d(?![\w.])"),
@@ -49,7 +51,8 @@ def read(path: Path) -> list[SetQuery]:
     if lines.kind(path) not in _READERS:
         known = ", ".join(filter(None, _READERS))
         raise DataError(f"{path}: queries come from files that end in {known}, or in one of these and .gz")
-    queries, empty = [], 0
+    queries = []
+    empty = 0
     for identifier, text, (row, place) in named_rows(_READERS[lines.kind(path)](path), _IDS, _TEXTS, _COUNTS, "q"):
         lines.check_id(identifier, place)
         if lines.kind(path) == ".csv":

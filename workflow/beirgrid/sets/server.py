@@ -57,7 +57,8 @@ class Judging:
     """The operations of the page, and of the files that replace it, on an evaluation set."""
 
     def __init__(self, evaluation_set: EvaluationSet) -> None:
-        self.set, self.store = evaluation_set, evaluation_set.store
+        self.set = evaluation_set
+        self.store = evaluation_set.store
         self.queries = evaluation_set.queries()
         self.texts: dict[str, Document] = {}
 
@@ -164,8 +165,11 @@ class Judging:
 
     def _judgement(self, judge: str, row: dict[str, Any]) -> Grading:
         """Parse a judgement from a request of the page or a row of a file."""
-        query, document, grade = str(row.get("query")), str(row.get("document")), row.get("grade")
-        reason, grades = " ".join(str(row.get("reason") or "").split()), [*map(str, self.set.description.grades)]
+        query = str(row.get("query"))
+        document = str(row.get("document"))
+        grade = row.get("grade")
+        reason = " ".join(str(row.get("reason") or "").split())
+        grades = [*map(str, self.set.description.grades)]
         if grade in (None, ""):
             if not reason:
                 raise BeirgridError("a skipped document needs a reason")
@@ -227,7 +231,8 @@ def application(judging: Judging, token: str) -> Starlette:
         return JSONResponse(await run_in_threadpool(operation, judge, *rows), headers=_HEADERS)
 
     def refuse(request: Request, error: Exception) -> Response:
-        status, message = getattr(error, "status_code", 400), getattr(error, "detail", str(error))
+        status = getattr(error, "status_code", 400)
+        message = getattr(error, "detail", str(error))
         return JSONResponse({"error": message}, status, headers=_HEADERS)
 
     routes = [Route("/", index), Route("/next", answer)]

@@ -168,7 +168,8 @@ class JudgementStore:
         """Return how many pairs a judge has graded or skipped, and how many wait for the judge (or for any)."""
         of_judge = "SELECT DISTINCT query, document FROM judgements WHERE judge=? AND undone=0"
         with self._connect() as connection:
-            judged, left = connection.execute(of_judge, (judge,)).fetchall(), self._waiting(connection, judge)
+            judged = connection.execute(of_judge, (judge,)).fetchall()
+            left = self._waiting(connection, judge)
             return {"judged": len(judged), "left": len(left)}
 
     @staticmethod

@@ -118,7 +118,8 @@ def _datasets(grid: Grid, folder: Path) -> Iterator[Row]:
     """Yield the registered datasets, then mteb's tasks and benchmarks: their sizes, their licence, what they download,
     whether they are supplied, and why one is refused.
     """
-    config, sizes = grid.config, Resources(grid).sizes
+    config = grid.config
+    sizes = Resources(grid).sizes
     for name, entry in config.datasets.items():
         row: Row = {"dataset": name, "corpus": f"mean of {len(entry.mean_of)}", "task": entry.task, "here": False}
         if corpus := entry.corpus:

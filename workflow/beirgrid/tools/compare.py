@@ -27,7 +27,9 @@ from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
 from ..results.summary import GridSummary
 
-SAME, DIFFERENT, NOT_COMPARABLE = 0, 1, 2
+SAME = 0
+DIFFERENT = 1
+NOT_COMPARABLE = 2
 # Columns of the values, one row per metric of a pair of cells. Differences are second minus first.
 _COLUMNS = [
     *("system", "other", "dataset", "metric", "queries", "first_seeds", "second_seeds", "first", "second"),
@@ -101,7 +103,8 @@ def compare(
             raise BeirgridError("--baseline: only --reproduction reads it; add that")
         if reproduction:
             breuer.require()
-        (first, system), (second, other) = _side(a, directory), _side(b, directory)
+        first, system = _side(a, directory)
+        second, other = _side(b, directory)
         pairs = _pairs(first, system, second, other, datasets)
         if baseline:
             pairs = [_with_baselines(pair, baseline, first, second) for pair in pairs]
@@ -141,7 +144,8 @@ def _pairs(first: Results, system: str, second: Results, other: str, datasets: S
     named = [(system or other, other or system)] if system or other else []
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
-        a, b = first.runs(systems[0]), second.runs(systems[1])
+        a = first.runs(systems[0])
+        b = second.runs(systems[1])
         pairs += [Pair(systems, dataset, (a.get(dataset, ()), b.get(dataset, ()))) for dataset in {**a, **b}]
     if unknown := [name for name in datasets if name not in {pair.dataset for pair in pairs}]:
         raise DataError(f"--datasets: neither A nor B has {unknown[0]!r}")
@@ -171,7 +175,8 @@ def _differences(
     reproduction: bool,
 ) -> Differences:
     """Compare the cells that both sides have, which ``grids`` may plan."""
-    differences, tables = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter()), list[pd.DataFrame]()
+    differences = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter())
+    tables: list[pd.DataFrame] = []
     ancestry = lineage.Ancestry()
     for pair in pairs:
         sides = zip("AB", pair.systems, pair.runs, strict=True)

@@ -20,8 +20,10 @@ from ..options import ConfigFiles
 from ..search import lucene
 from .run import SLURM_PLUGIN
 
-# MB of disk with which SciFact's grid fits, and seconds that a program may take to answer.
-_LEAST_DISK, _LONGEST = 5_000, 60
+# MB of disk with which SciFact's grid fits.
+_LEAST_DISK = 5_000
+# Seconds that a program may take to answer.
+_LONGEST = 60
 
 
 class Finding(NamedTuple):
@@ -134,7 +136,8 @@ def _pytorch() -> Iterator[Finding]:
     except ImportError as error:
         yield Finding("PyTorch", str(error), "note", "models need it: pip install torch, or make setup")
         return
-    cuda, count = torch.version.cuda, torch.cuda.device_count()
+    cuda = torch.version.cuda
+    count = torch.cuda.device_count()
     yield Finding("PyTorch", f"{torch.__version__}, {f'CUDA {cuda}' if cuda else 'CPU build'}")
     gpus = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader") or ""
     yield from (Finding("GPU", line) for line in gpus.strip().splitlines())

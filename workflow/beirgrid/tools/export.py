@@ -223,8 +223,10 @@ def eval_results(cell: ExportedCell, hub_dataset: str) -> list[dict[str, Any]]:
 
 # Significance level for corrected p values.
 _LEVEL = 0.05
-# How a score is written, and what stands where there is none.
-_SCORE, _NO_SCORE = "{:.3f}".format, "--"
+# How a score is written.
+_SCORE = "{:.3f}".format
+# What stands where there is none.
+_NO_SCORE = "--"
 
 
 def export_table(
@@ -253,7 +255,8 @@ def export_table(
 def latex(grid: GridSummary, answers: Answers, metric: str) -> str:
     """Return the table of one metric in LaTeX, for the package booktabs."""
     cells, caption = _cells(grid, answers, metric)
-    form, label = f"l{'r' * cells.shape[1]}", f"tab:{grid.name}-{metric}".replace("@", "-")
+    form = f"l{'r' * cells.shape[1]}"
+    label = f"tab:{grid.name}-{metric}".replace("@", "-")
     table: str = cells.style.to_latex(
         column_format=form, position_float="centering", hrules=True, label=label, caption=in_latex(caption)
     )
@@ -286,7 +289,8 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
         columns[in_latex(f"{row} ({queries[row]})" if row in queries else row)] = texts
     cells = pd.DataFrame(columns).rename_axis(columns="system")
     cells = cells.rename(lambda name: in_latex(f"{name} ({letters[name]})" if letters else name))
-    superscripts, notes = bool(letters) and len(answers.pairs) > 0, table_files.common_notes(grid, answers)
+    superscripts = bool(letters) and len(answers.pairs) > 0
+    notes = table_files.common_notes(grid, answers)
     return cells, _caption(metric, len(systems), superscripts, notes)
 
 

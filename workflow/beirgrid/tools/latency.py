@@ -25,7 +25,9 @@ from ..runs.opened import OpenSystem
 DEPTHS = (10, 50, 100, 200)
 # Documents of the exact index that are looked for among as many of an approximate one.
 COMPARED = 10
-RETRIEVE, RERANK, BOTH = "retrieve", "rerank", "retrieve and rerank"
+RETRIEVE = "retrieve"
+RERANK = "rerank"
+BOTH = "retrieve and rerank"
 _SHOWN = ("system", "step", "depth", "p50_ms", "p95_ms", "p99_ms", "mean_ms")
 _KEY = ["system", "dataset", "step", "depth", "hardware", "cpus"]
 

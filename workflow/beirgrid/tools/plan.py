@@ -143,7 +143,8 @@ def _jobs(resources: Resources, options: list[str]) -> Iterator[tuple[Job, Row]]
 
 def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
     """Return the estimates of a job, and the largest share that it takes of what its node allows, in words."""
-    need, node = resources.need(job), resources.kind(job)
+    need = resources.need(job)
+    node = resources.kind(job)
     expected = {
         "mem_mb": (need.memory, resources.limits(job).mem_mb),
         "runtime": (need.seconds / 60, resources.most_minutes(job)),

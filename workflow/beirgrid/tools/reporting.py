@@ -61,7 +61,8 @@ def report(
         raise BeirgridError("no grid was run in this folder (--directory names another)")
     for path in summaries:
         try:
-            of_grid, name = summary.read(path), path.parent.name
+            of_grid = summary.read(path)
+            name = path.parent.name
             if of_grid.name != name:  # a copied folder: the other grid's tables and page would be overwritten
                 raise DataError(f"{path} is of the grid {of_grid.name!r}: only the grid {name!r} may have this folder")
             answers = table_files.read(of_grid, path.parent / "tables") if written else refresh(of_grid)
@@ -78,7 +79,8 @@ def refresh(grid: GridSummary) -> Answers:
     Tables or a page that change are no longer those of the run's own record, so the record goes: the next run makes it
     again.
     """
-    folder, page = Path(paths.GRID_FOLDER.format(grid=grid.name)), Path(paths.REPORT.format(grid=grid.name))
+    folder = Path(paths.GRID_FOLDER.format(grid=grid.name))
+    page = Path(paths.REPORT.format(grid=grid.name))
     failures, running = _last_run()
     with files.locked(folder / aggregate.LOCK):
         answers = aggregate.compute(grid, cells.find(grid, failures, running=running), PUBLISHED)
@@ -130,7 +132,8 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
 
 def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator[str]:
     """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its last row alone."""
-    texts, group = table["text"], table["alike"]
+    texts = table["text"]
+    group = table["alike"]
     shown = texts.where(~group | (group.sum(axis=1) < 2).to_numpy()[:, None], texts + "†")
     shown += table["signs"].map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
     for form in (shown, shown.T, shown.tail(1).T):
@@ -212,11 +215,13 @@ def published_tables(grid: GridSummary, values: Iterable[published.Published]) -
         table[column] = pd.Categorical(table[column], order)  # others are not of the grid
     table = table.dropna(subset=_CELL).assign(other=table["protocol"] != "")
     table = table.sort_values([*_CELL, "other"], kind="stable")
-    table["detail"], table["status"] = table["protocol"].str.rstrip("."), DONE
+    table["detail"] = table["protocol"].str.rstrip(".")
+    table["status"] = DONE
     scores = table.drop_duplicates(_CELL)
     verdicts = table.rename(columns={"value": "published"}).merge(scores[[*_CELL, "value"]], on=_CELL)
     verdicts = verdicts.assign(verdict=published.SCORE_IS_PUBLISHED, recorded=False)
-    of_cell, systems = scores.set_index(_CELL)["value"], tuple(sorted(grid.systems))
+    of_cell = scores.set_index(_CELL)["value"]
+    systems = tuple(sorted(grid.systems))
     datasets = [
         EvaluatedDataset(
             row, systems, grid.metrics, np.array([[[of_cell[s, row, m] for m in grid.metrics] for s in systems]])

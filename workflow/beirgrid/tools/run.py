@@ -118,7 +118,9 @@ def run(
     Raises:
         BeirgridError: no grid is named, or one is named twice.
     """
-    configfiles, words, described = list(configfile), list(how.snakemake), systems or model or datasets
+    configfiles = list(configfile)
+    words = list(how.snakemake)
+    described = systems or model or datasets
     first = words[0] if words and not words[0].startswith("-") else ""
     is_grid = first in ready_made() or first.endswith((".yaml", ".yml"))  # beside --configfile; else a target
     if first and (is_grid or not (configfiles or described)):
@@ -148,7 +150,8 @@ def find_grid(word: str) -> Path:
     Raises:
         BeirgridError: there is neither.
     """
-    path, grids = Path(word).expanduser(), ready_made()
+    path = Path(word).expanduser()
+    grids = ready_made()
     if path.is_file() or word in grids:
         return path if path.is_file() else grids[word]
     hint = nearest(word, grids) or f"; the ready-made grids are {', '.join(grids)}"
@@ -198,7 +201,9 @@ def configuration(
 
     Datasets may be folders in BEIR layout. Without a name, the grid has one made of systems and datasets.
     """
-    content, columns, rows = dict[str, Any](), list(systems), list[str]()
+    content: dict[str, Any] = {}
+    columns = list(systems)
+    rows: list[str] = []
     if model:
         system, content = entries_of_model(model, family)
         columns = [*dict.fromkeys([*against, *systems]), system]
@@ -237,14 +242,19 @@ def entries_of_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]
         ConfigError: there is no such model, or its family is not known.
     """
     _refuse_missing(model)
-    folder, config, entry, name = Path(model).expanduser(), merged(), dict[str, Any](), model
+    folder = Path(model).expanduser()
+    config = merged()
+    entry: dict[str, Any] = {}
+    name = model
     if is_folder(folder):
-        entry, name = _of_folder(folder.resolve(), family), folder.resolve().name
+        entry = _of_folder(folder.resolve(), family)
+        name = folder.resolve().name
         family = entry["family"]
     elif "/" in model and not model.startswith((".", "/", "~")):
         if not family:  # from mteb
             return model, {}
-        entry, name = {"checkpoint": model, "revision": "resolve", "family": family}, model.rpartition("/")[2]
+        entry = {"checkpoint": model, "revision": "resolve", "family": family}
+        name = model.rpartition("/")[2]
         entry |= {"similarity": _taken_similarity(model, None)} if family == "dense" else {}
     elif model in config.systems:
         return model, {}
@@ -255,9 +265,11 @@ def entries_of_model(model: str, family: str = "") -> tuple[str, dict[str, Any]]
         raise ConfigError(f"--model: {model!r} is no folder, no registered model, and no id owner/name{near}")
     taken = {*config.systems, *config.models, *(name.removeprefix("bm25+") for name in config.systems)}
     name = _free_name(name, taken) if entry else name
-    system, parts = name, {"retriever": name}
+    system = name
+    parts = {"retriever": name}
     if family in families_with_role("reranker"):
-        system, parts = f"bm25+{name}", {"first_stage": "bm25", "reranker": name}
+        system = f"bm25+{name}"
+        parts = {"first_stage": "bm25", "reranker": name}
     return system, {**({"models": {name: entry}} if entry else {}), "systems": {system: parts}}
 
 
@@ -301,7 +313,9 @@ def _free_name(text: str, taken: Collection[str]) -> str:
 def _of_folder(folder: Path, family: str) -> dict[str, Any]:
     """Return the entry of a checkpoint in a folder, as its own files describe it."""
     with files.reading(folder):
-        modules, config, stated = saved.modules(folder), saved.read(folder / "config.json"), saved.settings(folder)
+        modules = saved.modules(folder)
+        config = saved.read(folder / "config.json")
+        stated = saved.settings(folder)
     if not (modules or config):
         raise ConfigError(f"--model: {folder} has neither config.json nor modules.json: it is no checkpoint")
     types = {module["type"].rpartition(".")[2] for module in modules}

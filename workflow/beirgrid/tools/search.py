@@ -67,7 +67,8 @@ def _hits(query: str, ranking: Ranking, dataset: str, depth: int) -> list[dict[s
     """Return the first documents of a ranking with their texts, and the words of the query that each has."""
     from ..page.retrieved import matched_words
 
-    texts, hits = documents(dataset, ranking.ids[:depth]), []
+    texts = documents(dataset, ranking.ids[:depth])
+    hits = []
     for rank, (name, score) in enumerate(zip(ranking.ids[:depth], ranking.scores, strict=False), start=1):
         document = texts[name]
         about = {"rank": rank, "score": float(score), "id": name, "title": document.title, "text": document.text}

@@ -22,8 +22,10 @@ from ..core.errors import column_lines, printable, show
 from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
 
-# Limits of a screen: lines of a failed job's log, and failed or running jobs.
-_LINES, _JOBS = 5, 12
+# Most lines of a failed job's log on a screen.
+_LINES = 5
+# Most failed or running jobs on a screen.
+_JOBS = 12
 # The most of a running job that counts as done: it may take longer than expected.
 _BEGUN = 0.9
 
@@ -53,7 +55,8 @@ def failure(job: RunningJob) -> Iterator[str]:
 
 
 def _headline(current: Execution) -> str:
-    facts, over = current.facts, current.over
+    facts = current.facts
+    over = current.over
     started = datetime.datetime.fromtimestamp(facts["time"]).astimezone().isoformat(" ", "seconds")
     where = f"process {facts['pid']} on {facts['host']}, started {started}"
     since = clock(current.until - facts["time"])
@@ -150,7 +153,8 @@ class Screen(_Printer):
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         super().__init__(stream, nocolor)
-        self.run, self.next = Execution(), 0.0
+        self.run = Execution()
+        self.next = 0.0
         columns = (TextColumn("{task.description}", markup=False), BarColumn(20), TimeElapsedColumn(), _Work())
         plain = not self.console.is_terminal or self.console.is_dumb_terminal
         self.bars = Progress(*columns, console=self.console, refresh_per_second=2, transient=True, disable=plain)
@@ -158,7 +162,8 @@ class Screen(_Printer):
 
     def show(self, record: LogRecord) -> None:
         """Show a record of Snakemake's log if it matters."""
-        said, kind = record.getMessage(), getattr(record, "event", None)
+        said = record.getMessage()
+        kind = getattr(record, "event", None)
         if event := self.run.follow(record):
             self._change(self.run.jobs.get(event.get("id", -1)))
         elif kind in (None, LogEvent.ERROR) and not _USUAL.search(said):

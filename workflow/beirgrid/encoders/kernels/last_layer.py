@@ -66,7 +66,8 @@ def narrow(
 
 def _probe(transformer: Any) -> dict[str, torch.Tensor]:
     """Return the inputs of a padded batch of texts of different lengths."""
-    device, size = next(transformer.parameters()).device, transformer.config.vocab_size
+    device = next(transformer.parameters()).device
+    size = transformer.config.vocab_size
     shape = len(_LENGTHS), max(_LENGTHS)
     ids = (size // 2 + torch.arange(shape[0] * shape[1], device=device).reshape(shape)) % size
     mask = (torch.arange(shape[1], device=device) < torch.tensor(_LENGTHS, device=device)[:, None]).long()
@@ -85,7 +86,8 @@ def _known(layer: Any) -> Compute | None:
     """Return the function for a layer's first tokens, if its architecture is known and its attention is PyTorch's."""
     if not type(layer).__module__.startswith("transformers.models."):
         return None
-    name, attention = type(layer).__name__, cast(Any, getattr(layer, "attention", None))
+    name = type(layer).__name__
+    attention = cast(Any, getattr(layer, "attention", None))
     if name in _BERTS and not layer.is_decoder and _by_pytorch(attention.self):
         return lambda hidden, mask: _bert(layer, hidden, mask)
     if name == "TransformerBlock" and hasattr(attention, "q_lin") and _by_pytorch(attention):
@@ -98,14 +100,16 @@ def _by_pytorch(attention: Any) -> bool:
 
 
 def _bert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    parts, first = layer.attention.self, hidden[:, :1]
+    parts = layer.attention.self
+    first = hidden[:, :1]
     attended = _attended(parts, mask, parts.query(first), parts.key(hidden), parts.value(hidden))
     result: torch.Tensor = layer.feed_forward_chunk(layer.attention.output(attended, first))
     return result
 
 
 def _distilbert(layer: Any, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    parts, first = layer.attention, hidden[:, :1]
+    parts = layer.attention
+    first = hidden[:, :1]
     attended = parts.out_lin(_attended(parts, mask, parts.q_lin(first), parts.k_lin(hidden), parts.v_lin(hidden)))
     first = layer.sa_layer_norm(attended + first)
     result: torch.Tensor = layer.output_layer_norm(layer.ffn(first) + first)

@@ -66,7 +66,8 @@ def reorder(layer: torch.nn.Linear) -> None:
 
 def _product(layer: torch.nn.Linear, activation: str) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the forward function of a reordered layer with an activation: "none", "gelu" or "relu"."""
-    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    weight = layer.weight.detach()
+    bias = None if layer.bias is None else layer.bias.detach()
     multiply = torch.ops.mkldnn._linear_pointwise
 
     def forward(inputs: torch.Tensor) -> torch.Tensor:
@@ -85,7 +86,8 @@ def fuse_activations(model: torch.nn.Module) -> None:
         if not type(module).__module__.startswith("transformers."):
             continue
         for name, activation_name in _FOLLOWED:
-            layer, activation = getattr(module, name, None), _fused(getattr(module, activation_name, None))
+            layer = getattr(module, name, None)
+            activation = _fused(getattr(module, activation_name, None))
             if activation and isinstance(layer, torch.nn.Linear) and layer.weight.is_mkldnn:
                 layer.forward = _product(layer, activation)  # type: ignore[assignment,method-assign]
                 setattr(module, activation_name, torch.nn.Identity())

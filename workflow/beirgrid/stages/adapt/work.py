@@ -39,8 +39,10 @@ from ...models import checkpoints
 
 # Scale of similarities: the range of cosines is too small for a softmax or for margins of logits.
 SCALE = {"cosine": 20.0, "dot": 1.0}
-# Share of words that TSDAE deletes, and of tokens that masked language modelling predicts.
-DELETED, MASKED = 0.6, 0.15
+# Share of words that TSDAE deletes.
+DELETED = 0.6
+# Share of tokens that masked language modelling predicts.
+MASKED = 0.15
 # Steps between checkpoints of the training state (weights and twice as much optimizer state), from which a killed
 # adaptation resumes.
 SAVED_STEPS = 1000
@@ -112,8 +114,12 @@ def _examples(recipe: AdaptRecipe, path: Path, cache: Path) -> Dataset:
     """Build the training examples on disk; only the current batch is in memory."""
     if recipe.recipe not in PRETRAINING:
         return Dataset.from_parquet(str(path), cache_dir=str(cache))
-    most, damage = recipe.documents or collection.count(path), recipe.recipe == "tsdae"
-    settings = {"corpus": path, "most": most, "seed": recipe.seed, "damage": damage}
+    settings = {
+        "corpus": path,
+        "most": recipe.documents or collection.count(path),
+        "seed": recipe.seed,
+        "damage": recipe.recipe == "tsdae",
+    }
     return Dataset.from_generator(_documents, cache_dir=str(cache), gen_kwargs=settings)
 
 
@@ -222,7 +228,8 @@ def _loss(model: SentenceTransformer, recipe: AdaptRecipe, base: Path) -> Any:
                 f"{base} is a {model.transformers_model.config.model_type} model: {recipe.recipe} needs "
                 f"{_NEEDED[recipe.recipe]}, and transformers has none of that kind"
             ) from error
-    scale, cosine = SCALE[recipe.similarity], recipe.similarity == "cosine"
+    scale = SCALE[recipe.similarity]
+    cosine = recipe.similarity == "cosine"
     if recipe.recipe == "genq":
         similarity = _in_float32(util.cos_sim if cosine else util.dot_score)
         return losses.MultipleNegativesRankingLoss(model, scale=scale, similarity_fct=similarity)
@@ -240,7 +247,8 @@ class MaskedLanguageModelLoss(torch.nn.Module):
 
     def __init__(self, model: SentenceTransformer, seed: int) -> None:
         super().__init__()
-        transformer, self.seed = model.transformers_model, seed
+        transformer = model.transformers_model
+        self.seed = seed
         self.masking = DataCollatorForLanguageModeling(model.tokenizer, mlm_probability=MASKED)
         name = transformer.config._name_or_path
         self.language_model = AutoModelForMaskedLM.from_pretrained(name, local_files_only=True).float()

@@ -31,7 +31,8 @@ class IndexLexical(Stage):
     }
 
     def inputs(self, grid: Grid, fields: str, expansion: str, corpus: str) -> Inputs:
-        expansions, name = [], expansion[1:]
+        expansions = []
+        name = expansion[1:]
         if expansion.startswith("~"):
             expansions = [output(paths.PUBLISHED, system=name, corpus=corpus)]
         elif expansion:
@@ -48,7 +49,8 @@ class IndexLexical(Stage):
         return {"fields": "flat|multifield", "expansion": "([@~][^/]+)?"}
 
     def work(self, sizes: Sizes, fields: str, expansion: str, corpus: str) -> Amounts:
-        text, name = sizes.text_mb(corpus), expansion[1:]
+        text = sizes.text_mb(corpus)
+        name = expansion[1:]
         if expansion.startswith("~"):
             text += 2 * PUBLISHED_MB * sizes.documents(corpus)
         elif expansion:

@@ -49,7 +49,8 @@ class RetrieveLexical(Stage):
         }
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
-        entry, language = grid.system_as(entries.Bm25, system), grid.language(grid.corpus(dataset))
+        entry = grid.system_as(entries.Bm25, system)
+        language = grid.language(grid.corpus(dataset))
         depth = grid.config.retrieve.depth
         return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
 
@@ -106,13 +107,16 @@ class RetrieveVectors(OfFamily):
 
     def __init__(self, family: str) -> None:
         super().__init__(family)
-        self.systems, self.families = self.families, ()
+        self.systems = self.families
+        self.families = ()
 
     def model(self, grid: Grid, system: str, dataset: str) -> str:
         return grid.query_model(system)
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        corpus, entry, model = grid.corpus(dataset), grid.system(system), grid.retriever(system)
+        corpus = grid.corpus(dataset)
+        entry = grid.system(system)
+        model = grid.retriever(system)
         # A query tower is not the model of the documents.
         role = "query_tower" if grid.query_model(system) != model else "checkpoint"
         inputs: dict[str, Any] = {
@@ -130,7 +134,8 @@ class RetrieveVectors(OfFamily):
         return inputs
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
-        entry, query_model = grid.system(system), grid.query_model(system)
+        entry = grid.system(system)
+        query_model = grid.query_model(system)
         settings: Settings = {
             "precision": grid.config.encode.precision,
             "model": model_entries.query_settings(grid, grid.model(query_model), dataset),
@@ -147,7 +152,8 @@ class RetrieveVectors(OfFamily):
         return grid.model(grid.retriever(system)).own_keys("similarity")
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
-        grid, queries = sizes.grid, sizes.queries(dataset)
+        grid = sizes.grid
+        queries = sizes.queries(dataset)
         corpus = grid.corpus(dataset)
         model = grid.retriever(system)
         shard = sizes.vector_sizes(model, corpus, 0)  # the largest one

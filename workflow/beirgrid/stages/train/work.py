@@ -114,7 +114,8 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
     """Return the relevant pairs of the training dataset, if any."""
     if queries is None or qrels is None:
         return []
-    texts, judged = collection.read_queries(queries), judgements.read(qrels)
+    texts = collection.read_queries(queries)
+    judged = judgements.read(qrels)
     collection.refuse_unknown(queries, "query", judged, texts)
     return [
         Positive(texts[query], document, documents[document].full_text)
@@ -173,7 +174,9 @@ def fit_cross_encoder(
     _fit_head(model, examples)
     options: dict[str, Any] = {"warmup_steps": 0.1, "save_strategy": "no", "logging_steps": 20}
     settings = arguments(CrossEncoderTrainer, output, recipe, runtime, runtime.resolve(wide=True), **options)
-    rows, loss, steps = Dataset.from_list(examples), ListNetLoss(model), TrainingSteps()
+    rows = Dataset.from_list(examples)
+    loss = ListNetLoss(model)
+    steps = TrainingSteps()
     trainer = CrossEncoderTrainer(model=model, args=settings, train_dataset=rows, loss=loss, callbacks=[steps])
     seconds: float = round(trainer.train().metrics["train_runtime"], 1)
     if recipe.compact:
@@ -232,7 +235,8 @@ def _cut(transformer: Transformer, recipe: TrainRecipe, texts: set[str]) -> None
 def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
     """Initialise the linear layer by ridge regression of labels on pooled features, both centred within each list."""
     model.eval()
-    features, targets = [], []
+    features = []
+    targets = []
     fitted = Progress("fit the head", len(examples[:HEAD_LISTS]), "lists")
     with torch.inference_mode():
         for example in examples[:HEAD_LISTS]:
@@ -243,7 +247,8 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
             features.append(pooled - pooled.mean(0))
             targets.append(labels - labels.mean())
             fitted.add(1)
-        x, y = torch.cat(features), torch.cat(targets)
+        x = torch.cat(features)
+        y = torch.cat(targets)
         ridge = RIDGE * len(x) * x.var() * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
         weight = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
         model[2].linear.weight.copy_(weight[None])
