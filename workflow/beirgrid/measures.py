@@ -176,11 +176,13 @@ def _by_ir_measures(
     # Ranks in place of scores leave trec_eval no ties to break. It would cut ids at a zero byte. A grade of -1 is its
     # mark of a document that is not judged; with others below 0, pytrec_eval writes outside its memory.
     names = [{document: str(rank) for rank, document in enumerate(ids)} for ids in ranked]
-    judged = {
-        str(i): {names[i].get(document, f"-{n}"): max(grade, -1) for n, (document, grade) in enumerate(grades.items())}
-        for i, grades in enumerate(qrels)
-    }
-    run = {str(i): {name: -float(name) for name in ranks.values()} for i, ranks in enumerate(names) if ranks}
+    judged: dict[str, dict[str, int]] = {}
+    run: dict[str, dict[str, float]] = {}
+    for number, (ranks, grades) in enumerate(zip(names, qrels, strict=True)):
+        graded = enumerate(grades.items())
+        judged[str(number)] = {ranks.get(document, f"-{n}"): max(grade, -1) for n, (document, grade) in graded}
+        if ranks:
+            run[str(number)] = {name: -float(name) for name in ranks.values()}
     # trec_eval's RR has no cut-off. That of RR@k in ir_measures takes as long as all other metrics together.
     asked = {m: ir_measures.parse_measure("RR" if m.measure is MEASURES["mrr"] else written(m.name)) for m in metrics}
     # Measures of other parameters are computed apart: ir_measures 0.4.3 would take the gains of one for all.

@@ -108,14 +108,19 @@ def agreement(rankings: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterator[d
     """
     queries = list(dict.fromkeys(itertools.chain(*rankings.values())))
 
-    def tops(systems: Sequence[str], depth: int) -> list[list[set[str]]]:
-        return [[set(rankings[system].get(query, ())[:depth]) for system in systems] for query in queries]
+    def top(system: str, depth: int) -> list[set[str]]:
+        return [set(rankings[system].get(query, ())[:depth]) for query in queries]
 
     def row(system: str, other: str, systems: Sequence[str]) -> dict[str, Any]:
-        pools = {f"pool@{depth}": sum(len(set().union(*ids)) for ids in tops(systems, depth)) for depth in DEPTHS}
-        return {"system": system, "other": other, "queries": len(queries), **pools}
+        of_systems: dict[str, Any] = {"system": system, "other": other, "queries": len(queries)}
+        for depth in DEPTHS:
+            by_query = zip(*(top(name, depth) for name in systems), strict=True)
+            of_systems[f"pool@{depth}"] = sum(len(set().union(*tops)) for tops in by_query)
+        return of_systems
 
     yield row("all", "", [*rankings])
-    for pair in itertools.combinations(rankings, 2):
-        shares = [len(a & b) / _OVERLAP for a, b in tops(pair, _OVERLAP) if a and b]
-        yield row(*pair, pair) | {f"overlap@{_OVERLAP}": np.mean(shares) if shares else np.nan}
+    for system, other in itertools.combinations(rankings, 2):
+        tops = zip(top(system, _OVERLAP), top(other, _OVERLAP), strict=True)
+        shares = [len(first & second) / _OVERLAP for first, second in tops if first and second]
+        overlap = np.mean(shares) if shares else np.nan
+        yield row(system, other, [system, other]) | {f"overlap@{_OVERLAP}": overlap}

@@ -117,8 +117,10 @@ def _best(best: runs.Ranking, ids: np.ndarray, scores: np.ndarray, most: int) ->
     """
     new = ~(scores < best.scores[-1]) if len(best.ids) == most else slice(None)
     both = np.concatenate([best.scores, scores[new]])
-    order = len(both) - 1 - np.argsort(both[::-1], kind="stable")[::-1][:most]
-    return runs.Ranking(np.array([*best.ids, *ids[new]], object)[order].tolist(), both[order])
+    documents = np.array([*best.ids, *ids[new]], object)
+    ascending = np.argsort(both[::-1], kind="stable")  # reversed, so that of equal scores the first comes last
+    order = len(both) - 1 - ascending[::-1][:most]
+    return runs.Ranking(documents[order].tolist(), both[order])
 
 
 def _fetch(dataset: str, directory: Path) -> str:

@@ -140,13 +140,17 @@ def overlaps(counts: Mapping[str, pa.Table]) -> pd.DataFrame:
     With the frequency of a word divided by the occurrences of all words, S_k and T_k, the similarity is
     sum min(S_k, T_k) / sum max(S_k, T_k) over all words. ``counts`` has that of ``count_words`` by dataset.
     """
-    numbers = {name: words["count"] for name, words in counts.items()}
-    shares = {name: number.to_numpy() / max(pc.sum(number).as_py() or 0, 1) for name, number in numbers.items()}
+    frequencies = {}
+    for name, words in counts.items():
+        occurrences = words["count"].to_numpy()
+        frequencies[name] = occurrences / max(occurrences.sum(), 1)
     rows = []
     for dataset, other in combinations(counts, 2):
         places = pc.index_in(counts[dataset]["word"], value_set=counts[other]["word"])
         both = places.is_valid().to_numpy()
-        shared = float(np.minimum(shares[dataset][both], shares[other][places.drop_null().to_numpy()]).sum())
+        here = frequencies[dataset][both]
+        there = frequencies[other][places.drop_null().to_numpy()]
+        shared = float(np.minimum(here, there).sum())
         # Both frequencies add up to 1, so the sum of the larger ones is 2 less that of the smaller ones.
         rows.append((dataset, other, shared / (2 - shared), int(both.sum())))
     return pd.DataFrame(rows, columns=OVERLAP_COLUMNS)

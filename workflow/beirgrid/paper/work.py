@@ -70,12 +70,15 @@ def analyse(
 
 def _similarities(grid: GridSummary, done: Sequence[Cell], cells: Cells) -> dict[str, str]:
     """Return how each dense system compares vectors, from the record of its search."""
-    records = {cell.system: cells[cell.system, cell.dataset].steps[cell.records[-1]] for cell in done}
     owners = {member: system for system, members in grid.seeds.items() for member in members}
-    dense = [system for system in records if grid.families.get(owners.get(system, system)) == "dense"]
-    settings = {system: records[system]["settings"] for system in dense}
-    # Earlier versions recorded the model's keys among the settings.
-    return {system: keys.get("model", keys).get("similarity", "") for system, keys in settings.items()}
+    similarities = {}
+    for cell in done:
+        if grid.families.get(owners.get(cell.system, cell.system)) == "dense":
+            record = cells[cell.system, cell.dataset].steps[cell.records[-1]]
+            settings = record["settings"]
+            # Earlier versions recorded the model's keys among the settings.
+            similarities[cell.system] = settings.get("model", settings).get("similarity", "")
+    return similarities
 
 
 def _finished_cells(grid: GridSummary, cells: Cells) -> Iterator[Cell]:
@@ -137,12 +140,14 @@ def _count_words(
 def _with_means(grid: GridSummary, unjudged: pd.DataFrame, measured: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the tables of holes and lengths, with the averaged datasets whose parts are all analysed."""
     of_dataset = dict(list(measured.groupby("dataset")))
-    means = {row: entry.mean_of for row, entry in grid.datasets.items() if entry.mean_of}
-    means = {row: parts for row, parts in means.items() if {*parts} <= {*of_dataset}}
-    of_means = [_mean_holes(unjudged, row, parts) for row, parts in means.items()]
-    of_parts = [words.together(row, [of_dataset[part] for part in parts]) for row, parts in means.items()]
-    whole = pd.concat([unjudged, *of_means], ignore_index=True)[HOLE_COLUMNS]
-    lengths = pd.concat([measured, *of_parts], ignore_index=True)
+    holes = [unjudged]
+    of_lengths = [measured]
+    for row, entry in grid.datasets.items():
+        if entry.mean_of and {*entry.mean_of} <= {*of_dataset}:
+            holes.append(_mean_holes(unjudged, row, entry.mean_of))
+            of_lengths.append(words.together(row, [of_dataset[part] for part in entry.mean_of]))
+    whole = pd.concat(holes, ignore_index=True)[HOLE_COLUMNS]
+    lengths = pd.concat(of_lengths, ignore_index=True)
     return {"holes": whole, "lengths": words.describe(lengths), "length_histogram": words.histogram(lengths)}
 
 

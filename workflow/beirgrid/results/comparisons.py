@@ -135,13 +135,17 @@ def decided(table: pd.DataFrame, tests: int | np.ndarray = 1, margin: float | np
     """
     student = Student(*table[ESTIMATE].to_numpy(np.float64).T)
     low, high = student.interval(tests)
-    kinds = [(low > 0) | (high < 0), (low > -margin) & (high < margin)]
-    table = table.assign(low=low, high=high, p=student.p(tests), verdict=np.select(kinds, [BETTER, EQUIVALENT], OPEN))
+    differs = (low > 0) | (high < 0)
+    alike = (low > -margin) & (high < margin)
+    verdict = np.select([differs, alike], [BETTER, EQUIVALENT], OPEN)
+    table = table.assign(low=low, high=high, p=student.p(tests), verdict=verdict)
     effect = np.maximum(np.abs(student.mean), margin - np.abs(student.mean))
     deviation = student.error * np.sqrt(table["queries"].to_numpy(np.float64))
-    countable = (table["verdict"] == OPEN) & (deviation > 0) & (effect > ROUNDING)
-    sizes = zip(effect, deviation, ALPHA / np.broadcast_to(tests, len(table)), countable, strict=True)
-    needed = [queries_needed(*size) if counts else None for *size, counts in sizes]
+    countable = (verdict == OPEN) & (deviation > 0) & (effect > ROUNDING)
+    alphas = ALPHA / np.broadcast_to(tests, len(table))
+    needed: list[int | None] = [None] * len(table)
+    for row in np.flatnonzero(countable):
+        needed[row] = queries_needed(effect[row], deviation[row], alphas[row])
     return table.assign(needed=pd.array(needed, "Int64"))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import measures
 from ..core.errors import DataError
@@ -24,18 +25,32 @@ def tuned(parts: Sequence[Run], how: Fusion, grades: Grades) -> tuple[dict[str, 
     metric = str(how.metric)
     judged = [{query: part[query] for query in grades if query in part} for part in parts]
     fuser = Fuser(judged, how)
-    curve: list[tuple[float, dict[str, Any], dict[str, Any]]] = []
-    name = how.of_method.parameter
-    tries = [{name: value} for value in how.of_method.candidates(len(parts)) if value is not None]
-    for given in [how.arguments] if how.arguments else tries or [{}]:
-        estimates = fuser.ranx.estimates(grades, **given) if how.of_method.trained else {}
-        fused = fuser.fuse(measures.parse_metric(metric).k or how.depth, **given, **estimates)
+    depth = measures.parse_metric(metric).k or how.depth
+    candidates = [how.arguments] if how.arguments else _candidates(how, len(parts))
+    tries: list[_Try] = []
+    for arguments in candidates:
+        estimates = fuser.ranx.estimates(grades, **arguments) if how.of_method.trained else {}
+        fused = fuser.fuse(depth, **arguments, **estimates)
         mean = float(measures.per_query(fused, grades, [metric])[metric].mean())
-        curve.append((mean, given, estimates))
-    best = (min if measures.lower_is_better(metric) else max)(mean for mean, *_ in curve)
-    _, chosen, estimates = next(one for one in curve if one[0] == best)
-    tried = [{**given, "value": mean} for mean, given, _ in curve]
-    return {**chosen, **estimates}, {"queries": len(grades), "metric": metric, **chosen, "value": best, "curve": tried}
+        tries.append(_Try(mean, arguments, estimates))
+    best_of = min if measures.lower_is_better(metric) else max
+    best = best_of(tries, key=operator.attrgetter("mean"))
+    curve = [{**one.arguments, "value": one.mean} for one in tries]
+    facts = {"queries": len(grades), "metric": metric, **best.arguments, "value": best.mean, "curve": curve}
+    return {**best.arguments, **best.estimates}, facts
+
+
+class _Try(NamedTuple):
+    """Arguments of a fusion, what was estimated with them, and the mean of the metric."""
+
+    mean: float
+    arguments: dict[str, Any]
+    estimates: dict[str, Any]
+
+
+def _candidates(how: Fusion, parts: int) -> list[dict[str, Any]]:
+    name = how.of_method.parameter
+    return [{name: value} for value in how.of_method.candidates(parts) if value is not None] or [{}]
 
 
 def folds_of(queries: Iterable[str]) -> dict[str, int]:

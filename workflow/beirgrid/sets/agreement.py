@@ -122,13 +122,19 @@ def _by_pair(grades: Grades) -> dict[Pair, dict[str, int]]:
 def _with_interval(name: str, statistic: Callable[[np.ndarray], float], grades: Grades) -> Coefficient:
     """Return a statistic of the pairs that two judges graded, with the percentiles of bootstrap samples of queries."""
     pairs = sorted(pair for pair, of_pair in _by_pair(grades).items() if len(of_pair) >= 2)
-    values = np.array([[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()], float)
     if not pairs:
         return Coefficient(name, tuple(grades), 0, *[float("nan")] * 3)
+    by_judge = [[of_judge.get(pair, np.nan) for pair in pairs] for of_judge in grades.values()]
+    values = np.array(by_judge, np.float64)  # [judges, pairs]
     _, query = np.unique([query for query, _ in pairs], return_inverse=True)
     blocks = [np.flatnonzero(query == number) for number in range(query.max() + 1)]
     random = np.random.default_rng(0)
-    drawn = (random.integers(len(blocks), size=len(blocks)) for _ in range(_RESAMPLES))
-    samples = [statistic(values[:, np.concatenate([blocks[at] for at in sample])]) for sample in drawn]
-    low, high = np.nanpercentile(samples, [2.5, 97.5]) if not np.isnan(samples).all() else [float("nan")] * 2
+    samples = []
+    for _ in range(_RESAMPLES):
+        drawn = random.integers(len(blocks), size=len(blocks))
+        columns = np.concatenate([blocks[number] for number in drawn])
+        samples.append(statistic(values[:, columns]))
+    low = high = float("nan")
+    if not np.isnan(samples).all():
+        low, high = np.nanpercentile(samples, [2.5, 97.5])
     return Coefficient(name, tuple(grades), len(pairs), statistic(values), float(low), float(high))
