@@ -235,6 +235,36 @@ def test_command_line_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert facts["means"] == pytest.approx({n: math.fsum(v) / len(v) for n, v in expected.items()}, abs=EXACT)
     assert facts["queries"] == len(qrels)
     assert facts["queries_without_documents"] == len(qrels) - len(run)
+    assert facts["order"] == "trec_eval 9"
+
+
+def test_evaluate_tells_both_values_where_trec_eval_10_has_another_order(tmp_path, monkeypatch, capsys):
+    """trec_eval 10 compares doubles: ranks in their order give its values by pytrec_eval, which compares floats."""
+    monkeypatch.chdir(tmp_path)
+    qrels, run = random_collection("beyond-float32", 40)
+    lines = [f"{query} 0 {document} {grade}\n" for query, of in qrels.items() for document, grade in of.items()]
+    Path("qrels.txt").write_text("".join(lines), encoding="utf-8")
+    write_text(Path("some.run"), run)
+    orders = {
+        query: [d for d, _ in sorted(of.items(), key=lambda pair: (pair[1], pair[0].encode()), reverse=True)]
+        for query, of in run.items()
+    }
+    differ = [query for query, order in orders.items() if order != trec_order(run[query])]
+    ranks = {query: {document: -float(rank) for rank, document in enumerate(order)} for query, order in orders.items()}
+    there, here = trec_values(qrels, ranks), trec_values(qrels, run)
+    command = ["evaluate", "--run", "some.run", "--qrels", "qrels.txt", "--metrics", "ndcg@10", "recall@1000", "p@1"]
+    assert main(command) == 0
+    told = capsys.readouterr().err
+    assert f"which differs for {len(differ)} of {len(qrels)} queries, " in told
+    for name, label in (("ndcg@10", "nDCG@10"), ("recall@1000", "R@1000"), ("p@1", "P@1")):
+        pair = [f"{math.fsum(values[name]) / len(qrels):.6f}" for values in (here, there)]
+        assert (f"{label} {pair[0]} → {pair[1]}" in told) == (pair[0] != pair[1])
+    assert 5 < len(differ) < len(qrels)
+    assert " → " in told
+    singles = {query: {d: float(np.float32(score)) for d, score in of.items()} for query, of in run.items()}
+    write_text(Path("some.run"), singles)  # ties, in both orders
+    assert main(command) == 0
+    assert "trec_eval 10" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["ndcg", "ndcg_burges", "ndcg_judged", "recall", "mrr", "map", "p", "success"])

@@ -86,9 +86,9 @@ def test_a_run_that_does_not_fit_is_refused_in_one_message(fetch, tmp_path, cont
     assert [path.name for path in tmp_path.iterdir()] == ["a.trec"]
 
 
-def test_a_header_of_ir_metadata_is_no_line(fetch, tmp_path):
+def test_a_header_of_ir_metadata_and_other_comments_are_no_lines(fetch, tmp_path):
     header = "# ir_metadata.start\n# tag: a\n# method:\n#   name: a b c\n# ir_metadata.end\n"
-    fetch(header + RUN + "q2 Q0 d1 1 1 t\n")
+    fetch(header + RUN + "# now q2\nq2 Q0 d1 1 1 t\n")
     assert len(runs.read(tmp_path / "x.run.gz")["q1"].ids) == 3
 
 

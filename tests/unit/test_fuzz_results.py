@@ -63,7 +63,6 @@ def evaluate(call, tmp_path):
 @pytest.mark.parametrize(
     ("run", "qrels", "message"),
     [
-        (f"# ir_metadata.start\n# tag: a\n{RUN}", QRELS, "a.trec: the header that line 1 begins has no end"),
         (RUN.replace(" 3 t", f" {'9' * 5000} t"), QRELS, "a.trec:1: the score '9999"),
         (RUN + f"q1 Q0 {'x' * 5000} 3 1 t\n" * 2, QRELS, "xxx' is ranked twice for query 'q1'"),
         (RUN, QRELS.replace("q2\t", "q2\u00a0\t"), "qrels.tsv:4: the id 'q2\\xa0' has white space in it"),
@@ -135,6 +134,26 @@ def test_scores_that_float32_holds_as_0_are_a_tie(evaluate, odd):
     run = f"q1 Q0 d1 1 {odd} t\nq1 Q0 d2 2 0 t\n"
     ideal, found = 2 + 1 / np.log2(3), 1 + 2 / np.log2(3)
     assert evaluate(run, "q1\td1\t2\nq1\td2\t1\n")[1].startswith(f"nDCG@10\t{found / ideal:.4f}\n")
+
+
+COMMENTS = "# a comment\n#one: two\n# 1 0 d1 1 0.5 t\n# query-id corpus-id score\n"
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "score"),
+    [
+        (COMMENTS + RUN + COMMENTS, COMMENTS + QRELS + COMMENTS, "1.0000"),
+        ("\ufeff" + COMMENTS + RUN, COMMENTS + "q1 0 d1 2\n#\nq1 0 d2 1\nq2 0 d3 1\n", "1.0000"),
+        # An id of a query may begin with #.
+        (RUN.replace("q2", "#2"), COMMENTS + QRELS.replace("q2", "#2"), "1.0000"),
+        (RUN.replace("q2", "#2"), "q1 0 d1 2\n#2 0 d3 1\n#2 0 d4 1\n", "0.8066"),  # (1 + 1 / (1 + 1 / log2(3))) / 2
+    ],
+)
+def test_comments_in_runs_and_qrels_are_skipped(evaluate, run, qrels, score):
+    status, out, err = evaluate(run, qrels)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"nDCG@10\t{score}\n")
+    assert out.endswith("queries\t2\n")
 
 
 @pytest.mark.parametrize("path", [".", "loop", "gone", "/proc/self/mem"])

@@ -18,6 +18,8 @@ MAX_GRADE = 100
 _BEIR = ["query-id", "corpus-id", "score"]
 _TREC = ["query-id", "iteration", "corpus-id", "score"]
 _WHOLE = "[+-]?0*[0-9]{1,3}"
+# As in trec_eval 10, a line that begins with # is a comment, but a judgement is none: its query's id begins with #.
+_COMMENT = re.compile(rf"#(?!\S+\s.*\s{_WHOLE}\s*$)")
 
 
 class Judgement(NamedTuple):
@@ -41,7 +43,7 @@ Changes = dict[str, set[str]]
 
 
 def judgements(path: Path) -> Iterator[Judgement]:
-    """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout.
+    """Yield the judgements of a qrels file, plain or gzipped, in BEIR's or TREC's layout, without comments.
 
     Raises:
         DataError: names file and line: a line does not match the layout, or a grade is no number.
@@ -49,6 +51,8 @@ def judgements(path: Path) -> Iterator[Judgement]:
     names: list[str] = []
     separator = None
     for line, place in lines.read(path):
+        if _COMMENT.match(line):
+            continue
         if not names:
             if names := _header(line, place):
                 separator = "\t" if "\t" in line else None

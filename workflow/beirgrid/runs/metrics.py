@@ -19,7 +19,7 @@ def evaluate_run(
 
     Args:
         run: a TREC run (plain or .gz), or query id to document id to score. Scores are compared as float32; of equal
-            scores the larger document id comes first, as in trec_eval.
+            scores the larger document id comes first, as in trec_eval 9.
         qrels: qrels in BEIR's or TREC's layout (plain or .gz), or query id to document id to grade. A grade above 0 is
             relevant.
         metrics: names, name@k: ndcg, ndcg_burges, ndcg_judged, recall, recall_cap, mrr, map, p, success, hole,

@@ -1,7 +1,7 @@
 """Runs: ranked documents per query, in TREC format and canonical order.
 
-Canonical order is trec_eval's: scores compared as float32, highest first; ties by document id (as a string), larger
-first. Files hold scores with nine digits, enough to restore a float32.
+Canonical order is that of trec_eval 9: scores compared as float32, highest first; ties by document id (as a string),
+larger first. trec_eval 10 compares doubles. Files hold scores with nine digits, enough to restore a float32.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Ranking(NamedTuple):
 Run = dict[str, Ranking]
 EMPTY = Ranking([], np.zeros(0, np.float32))
 
-# First and last line of an ir_metadata header (Breuer et al., 2022), split into words.
-_START = [b"#", b"ir_metadata.start"]
-_END = [b"#", b"ir_metadata.end"]
+# The software whose order is ours, for records.
+ORDER = "trec_eval 9"
+_COLUMNS = 6
 _INFINITE = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity in float32
 
 
@@ -114,8 +114,7 @@ def write(path: str | Path, run: Run, tag: str) -> None:
 def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
     """Yield query, document and score of each line of a TREC run (gzipped or plain), with the line's number.
 
-    As in trec_eval, ASCII white space separates the columns, and columns 2 and 4 are ignored. A header of ir_metadata
-    is skipped.
+    As in trec_eval, ASCII white space separates the columns, and columns 2 and 4 are ignored. Comments are skipped.
 
     Raises:
         DataError: names file and line: a line is not in TREC format or not UTF-8, a score does not fit float32, or the
@@ -123,15 +122,13 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
     """
     opener = gzip.open if str(path).endswith(".gz") else open
     number = 0
-    header = False
     try:
         if not Path(path).stat().st_size:
             raise EOFError("it is empty")
         with files.errors_with_name(path), opener(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
                 fields = (line.removeprefix(BOM_UTF8) if number == 1 else line).split()
-                if header or (number == 1 and fields == _START):
-                    header = fields != _END
+                if _is_comment(fields):
                     continue
                 if b"\r" in line.rstrip(b"\r\n"):
                     raise DataError(f"{path}:{number}: a carriage return within a line; lines end in LF or in CRLF")
@@ -145,14 +142,17 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
                     number_text = quoted(text.decode())
                     raise DataError(f"{path}:{number}: the score {number_text} is not a number that float32 holds")
                 yield query, document, score, number
-        if header:
-            raise DataError(f"{path}: the header that line 1 begins has no end (# {_END[1].decode()})")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: not UTF-8 (byte {error.object[error.start]:#04x})") from None
     except ValueError:
         raise DataError(f"{path}:{number}: not a TREC run line (query Q0 document rank score tag)") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path}: truncated or corrupt after line {number} ({error}). {files.REMEDY}") from None
+
+
+def _is_comment(fields: list[bytes]) -> bool:
+    """Tell whether a line begins with #, as a comment does in trec_eval 10, and is no row of a query whose id does."""
+    return bool(fields) and fields[0].startswith(b"#") and (fields[0] == b"#" or len(fields) != _COLUMNS)
 
 
 def read(path: str | Path) -> Run:
@@ -185,6 +185,26 @@ def read(path: str | Path) -> Run:
             "scores are distances, put a minus sign before each",
         )
     return {query: canonical(query, documents, scores[query]) for query, documents in collected.items()}
+
+
+def ordered_by_doubles(path: str | Path, run: Run) -> Run:
+    """Return the rankings, with float64 scores, of the queries of a run file that trec_eval 10 orders otherwise.
+
+    Args:
+        run: what ``read`` returned for the file. It is read again if scores are equal as float32.
+    """
+    tied = {query for query, (_, scores) in run.items() if (scores[1:] == scores[:-1]).any()}
+    doubles: dict[str, dict[str, float]] = {}
+    for query, document, score, _ in lines(path) if tied else ():
+        if query in tied:
+            doubles.setdefault(query, {})[document] = score
+    changed = {}
+    for query, scores in doubles.items():
+        pairs = sorted(((score, document) for document, score in scores.items()), reverse=True)
+        ids = [document for _, document in pairs]
+        if ids != run[query].ids:
+            changed[query] = Ranking(ids, np.array([score for score, _ in pairs]))
+    return changed
 
 
 def read_top(path: str | Path, queries: Iterable[str], depth: int) -> dict[str, list[str]]:

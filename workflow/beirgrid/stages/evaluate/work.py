@@ -36,11 +36,25 @@ class Measured(NamedTuple):
     holes: float | None  # share of the top ten that is not judged, if documents with other grades are listed
     unknown: list[str]  # queries of the run without qrels
     lacking: list[str]  # queries with qrels for which the run has no document
+    reordered: int  # number of queries with qrels that trec_eval 10 orders otherwise, if asked
+    by_doubles: dict[str, np.ndarray]  # as ``values``, in that order; empty without such queries
 
     @property
     def means(self) -> dict[str, float]:
         """The mean of each metric over all queries."""
         return {name: float(np.mean(of_metric)) for name, of_metric in self.values.items()}
+
+    @property
+    def order_note(self) -> str:
+        """A sentence on the queries that trec_eval 10 orders otherwise, with the metrics that this changes."""
+        here = {name: f"{mean:.6f}" for name, mean in self.means.items()}
+        there = {name: f"{np.mean(of_metric):.6f}" for name, of_metric in self.by_doubles.items()}
+        changed = [f"{written(name)} {here[name]} → {there[name]}" for name in there if here[name] != there[name]]
+        return (
+            "trec_eval 10 compares scores as doubles, beirgrid as float32, as trec_eval 9 does. In the order of "
+            f"trec_eval 10, which differs for {self.reordered} of {len(self.grades)} queries, "
+            + (", ".join(changed) if changed else "each metric is equal to six digits")
+        )
 
 
 def evaluate(
@@ -69,7 +83,7 @@ def evaluate(
     of_cell = Scores(system=system, dataset=dataset, queries=len(measured.grades), means=measured.means)
     scores = of_cell.model_dump()
     # The facts repeat the scores for programs that expect files of beirgrid 0.1.0.
-    facts = {**scores, "queries_without_documents": len(measured.lacking)}
+    facts = {**scores, "queries_without_documents": len(measured.lacking), "order": runs.ORDER}
     if measured.holes is not None:
         facts["not_judged"] = measured.holes
     return Made(facts, {"scores": scores})
@@ -79,13 +93,16 @@ def show_metrics(*, run: RunFile, qrels: Qrels, metrics: Metrics = STANDARD, mai
     """Compute the metrics of a run and print them.
 
     The mean is over all queries with qrels, including those that the run lacks (trec_eval -c). Queries of the run
-    without qrels are skipped with a warning, unless the run has no others.
+    without qrels are skipped with a warning, unless the run has no others. If trec_eval 10, which compares scores as
+    doubles, orders queries otherwise, a warning has both values of each metric that this changes.
 
     Raises:
         BeirgridError: a metric is unknown.
         DataError: run or qrels cannot be read, or no query of the run has qrels.
     """
-    measured = measure(run, qrels, metrics, main)
+    measured = measure(run, qrels, metrics, main, doubles=True)
+    if measured.reordered:
+        warn(f"{run}: {measured.order_note}")
     if measured.unknown:
         warn(f"{without_qrels(run, measured)}; they are skipped")
     if measured.lacking:
@@ -102,8 +119,11 @@ def without_qrels(run: Path, measured: Measured) -> str:
     return f"{run} has {len(measured.unknown)} queries without qrels, {quoted(measured.unknown[0])} first"
 
 
-def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Measured:
+def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str, *, doubles: bool = False) -> Measured:
     """Compute the metrics of a run for each query with qrels.
+
+    Args:
+        doubles: whether to compute them in the order of trec_eval 10 too.
 
     Raises:
         BeirgridError: a metric is unknown.
@@ -121,9 +141,13 @@ def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Meas
             f"Unicode form (NFC or NFD), {look_alikes[0]!a} first",
         )
     computed = metrics_per_query(found, grades, [*dict.fromkeys([*meant.values(), HOLES])], changes)
+    others = runs.ordered_by_doubles(run, found) if doubles else {}
+    again = metrics_per_query(found | others, grades, [*meant.values()], changes) if others else {}
     measured = Measured(
         grades,
-        values={name: computed[metric] for name, metric in meant.items()},
+        values=_by_name(computed, meant),
+        reordered=len(grades.keys() & others.keys()),
+        by_doubles=_by_name(again, meant),
         holes=float(np.mean(computed[HOLES])) if _has_other_grades(grades) else None,
         unknown=[query for query in found if query not in grades],
         lacking=[query for query in grades if query not in found or not found[query].ids],
@@ -131,6 +155,11 @@ def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str) -> Meas
     if found and len(measured.unknown) == len(found):
         raise DataError(without_qrels(run, measured))
     return measured
+
+
+def _by_name(computed: dict[str, np.ndarray], meant: dict[str, str]) -> dict[str, np.ndarray]:
+    """Return the values of metrics, if there are any, by the names that the caller writes."""
+    return {name: computed[metric] for name, metric in meant.items() if computed}
 
 
 def _has_other_grades(grades: judgements.Qrels) -> bool:
