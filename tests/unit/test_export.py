@@ -20,6 +20,7 @@ from beirgrid.config.registry import tasks
 from beirgrid.core import files
 from beirgrid.core.checkout import full_version
 from beirgrid.results import scores
+from beirgrid.runs import runs
 
 SYSTEMS = ("first", "second", "both")
 
@@ -82,6 +83,26 @@ def test_trec_files_are_read_by_pytrec_eval(work, tmp_path):
         assert len(found) == len(finished.QUERIES)
         mean = np.mean([values["ndcg_cut_10"] for values in found.values()])
         assert mean == pytest.approx(_mean(work, system, "mine"))
+
+
+def test_comments_say_what_made_a_run_and_are_read_as_none(work, tmp_path):
+    """As repro_eval reads them: YAML after the first #. pytrec_eval refuses them, so they are an option."""
+    out = _export(work, "trec", tmp_path / "out", "--grid", "g", "--metadata")
+    plain = _export(work, "trec", tmp_path / "plain", "--grid", "g")
+    run = out / "runs/mine/both.trec"
+    comments = [line for line in run.read_text().splitlines(keepends=True) if line.startswith("#")]
+    about = yaml.safe_load("".join(line.strip("#") for line in comments[1:-1]))
+    assert (about["tag"], about["data"]["test collection"]) == ("both", {"name": "mine"})
+    assert f"beirgrid=={full_version()}" in about["platform"]["software"]["libraries"]["python"]
+    assert about["implementation"]["source"]["commit"] == full_version().partition("+g")[2]
+    hashes = {row["name"]: row["sha256"] for row in about["data"]["other"]}
+    assert {"runs/both/mine.run.gz", "runs/first/mine.run.gz", "datasets/mine/qrels.tsv"} <= {*hashes}
+    for name, digest in hashes.items():
+        assert files.sha256(work / "results" / name) == digest
+    read, expected = (runs.read(folder / "runs/mine/both.trec") for folder in (out, plain))
+    assert [(query, of.ids) for query, of in read.items()] == [(query, of.ids) for query, of in expected.items()]
+    with run.open() as lines, pytest.raises(ValueError, match="unpack"):
+        pytrec_eval.parse_run(lines)
 
 
 def test_a_run_without_documents_is_exported_as_a_run(tmp_path, capsys):

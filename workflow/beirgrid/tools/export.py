@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import math
+import posixpath
 import shutil
 import string
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -79,11 +82,19 @@ def _read(result: Result, ancestry: lineage.Ancestry) -> ExportedCell:
 
 # TREC
 
-# An empty file would look truncated, so a run without documents is an empty header of ir_metadata.
-_NOTHING = b"# ir_metadata.start\n# ir_metadata.end\n"
+# The header of ir_metadata (Breuer et al., 2022) is YAML in comments.
+_START, _END = "# ir_metadata.start\n", "# ir_metadata.end\n"
+_REPOSITORY = "https://github.com/beirgrid/beirgrid"
+Metadata = Annotated[
+    bool,
+    "begin each run with system, commit and hashes as comments in the form of ir_metadata, which trec_eval 10 and "
+    "beirgrid skip, and trec_eval 9, pytrec_eval and ranx refuse",
+]
 
 
-def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName = "") -> None:
+def export_trec(
+    *, output: Output, directory: Directory = Path(), grid: GridName = "", metadata: Metadata = False
+) -> None:
     """Write the runs of a grid to ``runs/{dataset}/{system}.trec``, and qrels to ``qrels/{dataset}.txt``.
 
     Raises:
@@ -95,12 +106,39 @@ def export_trec(*, output: Output, directory: Directory = Path(), grid: GridName
             path = folder / "runs" / cell.result.dataset / f"{cell.result.system}.trec"
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as stream, gzip.open(cell.result.run, "rb") as lines:
+                stream.write(_header(cell).encode() if metadata else b"")
                 shutil.copyfileobj(lines, stream)
-                stream.write(b"" if stream.tell() else _NOTHING)
+                # An empty file would look truncated.
+                stream.write(b"" if stream.tell() else (_START + _END).encode())
         for dataset, cell in {cell.result.dataset: cell for cell in cells}.items():
             judgements = qrels.judgements(cell.qrels)
             text = (f"{query} 0 {document} {grade}\n" for query, document, grade, *_ in judgements)
             files.write_text(folder / "qrels" / f"{dataset}.txt", "".join(text))
+
+
+def _header(cell: ExportedCell) -> str:
+    """Return what made a run as a header of ir_metadata: system, commit, packages, and hashes of run and inputs."""
+    made = provenance.record_of(cell.result.run)
+    folder = f"runs/{cell.result.system}"
+    inputs = [record.get("inputs", {}).values() for record in (made.record, cell.evaluation)]
+    read = {entry["path"]: entry for entry in chain.from_iterable(chain.from_iterable(inputs))}
+    # Version 0.2.0 recorded no hashes of large files.
+    hashes = {
+        posixpath.normpath(f"{folder}/{name}"): recorded.get("sha256")
+        for name, recorded in {**made.outputs, **read}.items()
+    }
+    packages = made.record["packages"]
+    about = {
+        "tag": cell.result.system,
+        "platform": {"software": {"libraries": {"python": [f"{name}=={packages[name]}" for name in packages]}}},
+        "implementation": {"source": {"repository": _REPOSITORY, "commit": packages["beirgrid"].partition("+g")[2]}},
+        "data": {
+            "test collection": {"name": cell.result.dataset},
+            "other": [{"name": name, "sha256": digest} for name, digest in hashes.items()],
+        },
+    }
+    text = yaml.safe_dump(about, sort_keys=False, allow_unicode=True, width=math.inf)
+    return f"{_START}{''.join(f'# {line}' for line in text.splitlines(keepends=True))}{_END}"
 
 
 # mteb's JSON and the hub's YAML
