@@ -72,5 +72,5 @@ if workflow.nodes is not None:
 
 
 wildcard_constraints:
-    **dict.fromkeys(("corpus", "dataset", "system", "model", "reranker", "first"), "[^/]+"),
+    **dict.fromkeys(("corpus", "dataset", "slice", "system", "model", "reranker", "first"), "[^/]+"),
     shard=r"\d+",

@@ -45,6 +45,28 @@ rule fetch_dataset:
         "{params.command} > {log:q} 2>&1"
 
 
+rule fetch_slice:
+    message:
+        "Choosing the queries of {wildcards.dataset}:{wildcards.slice}"
+    input:
+        unpack(stage.fetch_slice.inputs),
+    output:
+        record="results/datasets/{dataset}/slices/{slice}.json",
+    params:
+        **stage.fetch_slice.params,
+    log:
+        "logs/fetch/slice/{dataset}/{slice}.log",
+    benchmark:
+        "results/benchmarks/fetch/slice/{dataset}/{slice}.tsv"
+    conda:
+        EVALUATE
+    threads: 1
+    resources:
+        **stage.fetch_slice.resources,
+    shell:
+        "{params.command} > {log:q} 2>&1"
+
+
 rule fetch_expansion:
     message:
         "Fetching the queries that {wildcards.system} adds to {wildcards.corpus}"

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from .. import measures
-from ..core.errors import DataError
+from ..core.errors import DataError, quoted
 from ..results import comparisons
 from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
 from ..results.cells import Cells
@@ -70,9 +70,16 @@ class Comparison(NamedTuple):
 
 
 def read_dataset(
-    name: str, paths: Mapping[str, Path], metrics: Sequence[str], main: str = measures.USUAL
+    name: str,
+    paths: Mapping[str, Path],
+    metrics: Sequence[str],
+    main: str = measures.USUAL,
+    queries: list[str] | None = None,
 ) -> EvaluatedDataset:
     """Read the scores of one dataset: per system, its per-query file. ``main`` is the dataset's main metric.
+
+    Args:
+        queries: those of a slice; all by default.
 
     Raises:
         DataError: a file cannot be read, lacks a metric, has a query twice or a value that is no number, or has other
@@ -87,7 +94,11 @@ def read_dataset(
                 f"{' and '.join(sides)} should have the same queries of {name}. One of them was evaluated with other "
                 "qrels: delete it and run the workflow again."
             )
-    return stack(name, tables, main)
+    if queries is None:
+        return stack(name, tables, main)
+    if missing := [query for query in queries if query not in tables[first].index]:
+        raise DataError(f"{paths[first]} lacks the query {quoted(missing[0])} of the slice {name}")
+    return stack(name, {system: table.loc[queries] for system, table in tables.items()}, main)
 
 
 def stack(name: str, tables: Mapping[str, pd.DataFrame], main: str = measures.USUAL) -> EvaluatedDataset:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from ..config.datasets import Corpus, Dataset, HubCorpus, IrDatasetsCorpus, LocalCorpus, MtebCorpus, is_unjudged
@@ -30,12 +31,14 @@ class Query(NamedTuple):
 
     Attributes:
         synthetic: whether a model wrote the query.
+        columns: what else the source has of it, by key; of BEIR's metadata, the keys within.
     """
 
     id: str
     text: str
     place: str
     synthetic: bool = False
+    columns: Mapping[str, Any] = MappingProxyType({})
 
 
 class Restriction(NamedTuple):
@@ -84,9 +87,9 @@ class LocalSource(Source):
 
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         for row, place in json_lines(self._file("queries.jsonl")):
-            facts = row.get("metadata")
-            synthetic = isinstance(facts, dict) and facts.get("synthetic") is True
-            yield Query(read_id(row, place), read_text(row, "text", place, required=True), place, synthetic)
+            facts = row["metadata"] if isinstance(row.get("metadata"), dict) else {}
+            text = read_text(row, "text", place, required=True)
+            yield Query(read_id(row, place), text, place, facts.get("synthetic") is True, {**facts, **row})
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         if not is_unjudged(self.corpus):
@@ -199,7 +202,7 @@ class IrDatasetsSource(Source):
                 place = f"{dataset.id} query {query.query_id!a}"
                 # BRIGHT's queries have no default_text.
                 text = query.default_text() if hasattr(query, "default_text") else query.text
-                yield Query(query.query_id, encodable(text, "text", place), place)
+                yield Query(query.query_id, encodable(text, "text", place), place, columns=query._asdict())
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Restriction]:
         with self._loaded(dataset.id) as loaded:
@@ -248,7 +251,8 @@ class HubSource(Source):
     def queries(self, dataset: Dataset) -> Iterator[Query]:
         names = ("query", self._named("queries"))  # in mteb's order, as are those of qrels
         for row, place in _hub_rows(self.corpus.id, self.corpus.revision, names, dataset.split):
-            yield Query(read_id(row, place), read_text(row, "text", place, required=True), place)
+            text = read_text(row, "text", place, required=True)
+            yield Query(read_id(row, place), text, place, columns=row)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement]:
         # The configuration is checked: id and revision go together.
@@ -284,7 +288,7 @@ class MtebSource(Source):
         asked = self._of(dataset)["queries"]
         for row, text in zip(asked, _retrieval_texts(asked, PromptType.query), strict=True):
             place = f"{self.corpus.task} query {row['id']!a}"
-            yield Query(read_id(row, place, "id"), encodable(text, "text", place), place)
+            yield Query(read_id(row, place, "id"), encodable(text, "text", place), place, columns=row)
 
     def judgements(self, dataset: Dataset) -> Iterator[Judgement | Restriction]:
         loaded = self._of(dataset)

@@ -84,6 +84,23 @@ class Statistics(Entry):
     document_words: Positive | None = Field(None, description="Words per document.")
 
 
+class Slice(Entry):
+    """A named group of queries of a dataset: those to which all of its keys apply. Nothing is computed again for it."""
+
+    path: PathName | None = Field(None, description="File with the ids of its queries, one per line.")
+    column: str = Field("", description="Key of the queries in their source, or of their metadata. Goes with value.")
+    value: str | int | bool | None = Field(None, description="What its queries have in the column.")
+    least_words: Count | None = Field(None, description="Fewest words of its queries, cut at white space.")
+    most_words: Count | None = Field(None, description="Most words of its queries.")
+    invert: bool = Field(False, description="true: all other queries of the dataset.")
+
+    def _problems(self) -> Iterator[str]:
+        if bool(self.column) != (self.value is not None):
+            yield "column and value go together"
+        if not self.model_fields_set - {"invert"}:
+            yield "needs one of the keys path, column, least_words, most_words"
+
+
 class Dataset(Entry):
     """Queries and qrels over one corpus, or the mean of several such datasets (``mean_of``)."""
 
@@ -109,9 +126,11 @@ class Dataset(Entry):
     group: str = Field("", description="Benchmark that the dataset belongs to.")
     statistics: Statistics = Field(Statistics(), description="Known figures (BEIR: the paper's Table 1) for job sizes.")
     mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
+    slices: dict[Name, Slice] = Field({}, description="Groups of its queries, which have rows of their own.")
 
     def _problems(self) -> Iterator[str]:
-        own = {"corpus", "id", "revision", "split", "dev", "queries", "queries_are_documents"} & self.model_fields_set
+        own = {"corpus", "id", "revision", "split", "dev", "queries", "queries_are_documents", "slices"}
+        own &= self.model_fields_set
         if self.mean_of and own:
             yield f"{', '.join(sorted(own))}: does not go with mean_of"
         elif not self.mean_of and self.corpus is None:

@@ -36,6 +36,12 @@ def scores(grid: Grid, system: str, dataset: str) -> Output:
     return output(paths.METRICS, system=system, dataset=dataset)
 
 
+def ends(grid: Grid) -> list[Output]:
+    """Return what the tables of a grid are made of: what is last of each cell, and the slices of its datasets."""
+    slices = [output(paths.SLICE, dataset=dataset, slice=name) for dataset, name in grid.slices]
+    return [*(scores(grid, *cell) for cell in grid.runs), *slices]
+
+
 def weights(grid: Grid, name: str) -> Output:
     """Return the checkpoint of a model, by the name of its artifacts: with its corpus, if it is trained per corpus."""
     return output(paths.CHECKPOINT, grid, model=grid.weights_of(name))

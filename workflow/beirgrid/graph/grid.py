@@ -84,6 +84,12 @@ class Grid:
         """Datasets without qrels, which are run but not evaluated."""
         return {name for name in self.datasets if is_unjudged(self.config.corpora[self.corpus(name)])}
 
+    @property
+    def slices(self) -> list[tuple[str, str]]:
+        """Every (dataset, slice) of the rows that are supplied and judged. They are rows, too, beside the datasets."""
+        rows = [row for row in self.config.grid.datasets if row in self.datasets and row not in self.not_judged]
+        return [(row, name) for row in rows for name in self.config.datasets[row].slices]
+
     # Dependencies
 
     def corpus(self, dataset: str) -> str:

@@ -171,7 +171,7 @@ class Rules:
     @cached_property
     def jobs(self) -> list[Job]:
         """The jobs behind all runs and scores of the grid."""
-        return jobs_behind(self.grid, *(artifacts.scores(self.grid, *cell) for cell in self.grid.runs))
+        return jobs_behind(self.grid, *artifacts.ends(self.grid))
 
     @cached_property
     def outdated(self) -> dict[Job, str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..config import entries
 from ..config.checks import models_behind, with_parts
-from ..config.datasets import lack_of_qrels
+from ..config.datasets import Statistics, lack_of_qrels
 from ..core import paths
 from ..core.checkout import CHECKOUT, portable, resolve_path
 from ..results.published import names_of
-from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote
+from ..results.summary import Cell, DatasetSummary, GridSummary, ModelFacts, ModelNote, sliced
 from . import artifacts
 from .dag import jobs_behind, stages
 from .grid import Grid
@@ -56,8 +56,8 @@ class Summary:
         summary = GridSummary(
             name=config.grid.name,
             systems=config.grid.systems,
-            rows=config.grid.datasets,
-            datasets={name: self._dataset(name) for name in self._shown()},
+            rows=self._rows(config.grid.datasets),
+            datasets={name: self._dataset(name) for name in self._shown()} | dict(self._slices()),
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families=self._by_system(self._family),
             models=self._by_system(self._model),
@@ -84,6 +84,19 @@ class Summary:
         """Return the rows of the grid, and the parts of means."""
         rows = self.grid.config.grid.datasets
         return [*dict.fromkeys([*rows, *(part for row in rows for part in self.grid.parts(row))])]
+
+    def _rows(self, datasets: Iterable[str]) -> tuple[str, ...]:
+        """Return datasets, each with its slices after it."""
+        slices = [(name, sliced(name, part)) for name, part in self.grid.slices]
+        return tuple(row for name in datasets for row in (name, *(row for of, row in slices if of == name)))
+
+    def _slices(self) -> Iterator[tuple[str, DatasetSummary]]:
+        """Yield each slice with its summary: that of its dataset, without what is of all queries."""
+        for name, part in self.grid.slices:
+            keys = self.grid.config.datasets[name].slices[part].own_keys()
+            own = {"source": ", ".join(f"{key}: {value}" for key, value in keys.items()), "statistics": Statistics()}
+            own |= {"slice_of": name, "slice_record": paths.SLICE.format(dataset=name, slice=part)}
+            yield sliced(name, part), self._dataset(name).model_copy(update={**own, "dataset_record": "", "qrels": ""})
 
     def _by_system(self, described: Callable[[str], _Value | None]) -> dict[str, _Value]:
         """Return what a function says of each system of the grid, where it says something."""
@@ -160,8 +173,8 @@ class Summary:
         rows = self.grid.config.grid.datasets
         trained = tuple(filter(known, rows))
         if all(entry and entry.complete for entry in stated):
-            return trained, ()
-        return trained, tuple(row for row in rows if row not in trained and not self._is_own(row))
+            return self._rows(trained), ()
+        return self._rows(trained), self._rows(row for row in rows if row not in trained and not self._is_own(row))
 
     def _is_own(self, row: str) -> bool:
         """Tell whether a row has only folders of the user's own, which replace no registered collection."""

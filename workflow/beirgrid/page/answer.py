@@ -19,6 +19,8 @@ from ..results.summary import GridSummary
 from . import texts
 from .sections import counts
 
+# Most slices that the answer has sentences on.
+_SLICES = 6
 # Share of unjudged documents among the top ten from which on the answer says so.
 _UNJUDGED = 0.2
 
@@ -47,12 +49,31 @@ def answer(grid: GridSummary, answers: Answers) -> Answer:
         best = planned._replace(more=[*best.sentences, *planned.more, *best.more])
     published = ["All values are published ones: nothing was run here."] if all_published(answers) else []
     caveats = dict.fromkeys([*published, *best.caveats, *_deviations(answers.verdicts), *_missing(finished, across)])
-    return best._replace(caveats=list(caveats))
+    return best._replace(caveats=list(caveats), more=[*best.more, *_slices(grid, answers)])
 
 
 def all_published(answers: Answers) -> bool:
     """Tell whether the scores are published values."""
     return bool((answers.verdicts["verdict"] == SCORE_IS_PUBLISHED).any())
+
+
+def _slices(grid: GridSummary, answers: Answers) -> Iterator[str]:
+    """Yield sentences on each slice: the best system there, the verdicts on it, and what the slice can tell."""
+    metric = grid.metrics[0]
+    for name in [*grid.slices][:_SLICES]:
+        tests = answers.significance[
+            (answers.significance["metric"] == metric) & (answers.significance["dataset"] == name)
+        ]
+        if tests.empty:
+            continue
+        tests = tests.sort_values("mean", ascending=lower_is_better(metric), kind="stable")
+        lead, *others = texts.rows(tests.assign(datasets=1, names=name))
+        sentences = [f"{lead.system} has {_best(metric, others)} on {_score(answers, lead)}."]
+        if others:
+            sentences.append(_unplanned(answers.pairs, tests, lead, [row.system for row in others])[0])
+        yield " ".join(sentences)
+    if left := len(grid.slices) - _SLICES if len(grid.slices) > _SLICES else 0:
+        yield f"{texts.quantity(left, 'more slice is', 'more slices are')} in the tables."
 
 
 _WORSE = "worse"
@@ -142,8 +163,7 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     """Return the best system, and the verdicts on it and each other one that was not planned to be compared with it."""
     metric = grid.metrics[0]
     lead, *others = texts.rows(compared.sort_values("mean", ascending=lower_is_better(metric), kind="stable"))
-    best = f"the {'lowest' if lower_is_better(metric) else 'highest'} {written(metric)}" if others else written(metric)
-    sentences = [f"{lead.system} has {best} on {_score(answers, lead)}."]
+    sentences = [f"{lead.system} has {_best(metric, others)} on {_score(answers, lead)}."]
     caveats = list(_training(lead))
     more = []
     names = [row.system for row in others if not comparisons.is_planned(grid, {lead.system, row.system})]
@@ -161,6 +181,12 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     if lead.datasets >= LEAST_DATASETS and lead.note:
         caveats.append(f"Note: {lead.note}.")
     return Answer(sentences, caveats, more)
+
+
+def _best(metric: str, others: Sequence[Any]) -> str:
+    """Phrase the best value of a metric; its name alone without other systems."""
+    extreme = "lowest" if lower_is_better(metric) else "highest"
+    return f"the {extreme} {written(metric)}" if others else written(metric)
 
 
 def _unplanned(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any, others: Sequence[str]) -> tuple[str, str]:

@@ -72,7 +72,8 @@ def render(
         "cells": sections.values(cells[["system", "dataset", "queries", "precision"]]),
         "steps": sections.values(steps[["system", "dataset", "number"]]),
         "seeds": grid.seeds,
-        "parts": {row: grid.datasets[row].mean_of for row in grid.rows},
+        "parts": {row: grid.datasets[row].mean_of for row in grid.rows}
+        | {row: (of,) for row, of in grid.slices.items()},
         "tables": {name: table._asdict() for name, table in by_metric.items()},
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,

@@ -54,9 +54,10 @@ def documents(grid: GridSummary, queries: Mapping[str, Sequence[str]]) -> dict[s
     relevant ones that are not among these: each has its title (or id), the beginning of its text, its grade (None: not
     judged), the words that it shares with the query, and its ranks. A rank of 0 stands for none.
     """
-    names = [name for name in grid.datasets if queries.get(name) and _is_small(grid, name)]
+    searched = {name: grid.slices.get(name, name) for name in grid.datasets}
+    names = [name for name in grid.datasets if queries.get(name) and _is_small(grid, searched[name])]
     of_dataset = MOST_DOCUMENTS // (OF_QUERY + MISSED) // max(len(names), 1)
-    return {name: _of_dataset(grid, name, queries[name][:of_dataset]) for name in names}
+    return {name: _of_dataset(grid, searched[name], queries[name][:of_dataset]) for name in names}
 
 
 def _of_dataset(grid: GridSummary, dataset: str, queries: Sequence[str]) -> dict[str, Any]:

@@ -312,7 +312,7 @@ def per_query(grid: GridSummary, answers: Answers) -> dict[str, dict[str, Any]]:
             continue
         spread = values.max(axis=1) - values.min(axis=1) if len(values.columns) > 1 else -values.iloc[:, 0]
         shown = values.loc[spread.sort_values(ascending=False, kind="stable").index[:listed]]
-        path = Path(paths.QUERIES.format(dataset=dataset))
+        path = Path(paths.QUERIES.format(dataset=grid.slices.get(dataset, dataset)))
         queries = collection.read_queries(path) if path.is_file() and grid.datasets[dataset].show_text else {}
         by_dataset[dataset] = {
             "count": len(values),

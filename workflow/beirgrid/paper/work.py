@@ -162,7 +162,7 @@ def _word_counts(grid: GridSummary) -> dict[str, pa.Table]:
     """Return the words of each row with an available corpus. A shared corpus is counted once."""
     count = functools.cache(lambda corpora: words.count_words([provenance.artifact(path) for path in corpora]))
     counts = {}
-    for row in grid.rows:
+    for row in (row for row in grid.rows if row not in grid.slices):
         parts = grid.datasets[row].mean_of or (row,)
         corpora = tuple(paths.CORPUS.format(corpus=grid.datasets[part].corpus) for part in parts)
         if all(Path(corpus).is_file() for corpus in corpora):

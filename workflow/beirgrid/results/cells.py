@@ -79,7 +79,29 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             cells[system, dataset] = _over_seeds({member: cells[member, dataset] for member in members})
-    return cells
+    return cells | _of_slices(cells, look)
+
+
+def _of_slices(cells: Cells, look: _Look) -> Cells:
+    """Return the states of the cells of slices."""
+    queries = {row: look.queries_of(row) for row in look.grid.slices}
+    return {
+        (system, row): _of_slice(state, queries[row])
+        for (system, name), state in cells.items()
+        for row, dataset in look.grid.slices.items()
+        if name == dataset
+    }
+
+
+def _of_slice(whole: CellState, queries: CellState | list[str]) -> CellState:
+    """Return the state of a cell for some queries of its dataset; for a slice without them, its own state."""
+    if whole.per_query is None:
+        return whole
+    if isinstance(queries, CellState):
+        return queries
+    if not {*queries} <= {*whole.per_query.index}:
+        return CellState(FAILED, f"the slice has queries without scores. {files.REMEDY}")
+    return whole._replace(per_query=whole.per_query.loc[queries])
 
 
 def _over_seeds(members: Mapping[str, CellState]) -> CellState:
@@ -143,6 +165,23 @@ class _Look:
             return CellState(DONE, _flaw(steps), self._numbers(cell), steps)
         except DataError as error:
             return CellState(FAILED, str(error), steps=steps)
+
+    def queries_of(self, row: str) -> CellState | list[str]:
+        """Return the queries of a slice, or the state of its cells if its record is not as the grid asks."""
+        path = self.grid.datasets[row].slice_record
+        record = self.record(path)
+        try:
+            if isinstance(record, DataError):
+                raise record
+            lineage.check({"slice": Path(path)}, ancestry=self.ancestry)
+            reason = next(provenance.mismatches(Path(path), record, self.grid.settings.get(path)), "")
+        except DataError as error:
+            reason = str(error)
+        if not reason:
+            return list(record["kept"])
+        failure = self.failures.get(path, "")
+        pending = not failure and (self.running or not Path(path).is_file())
+        return CellState(PENDING, "") if pending else CellState(FAILED, failure or reason)
 
     def marks(self, dataset: str) -> list[str]:
         """Return the warnings in a dataset's record."""

@@ -122,6 +122,19 @@ def smallest_effect(queries: int, alpha: float = ALPHA) -> float:
     return float(nctdtrinc(queries - 1, 1 - POWER, critical)) / math.sqrt(queries)
 
 
+def power_on(name: str, pairs: pd.DataFrame) -> str:
+    """Phrase what the queries of a dataset can tell: the difference that a paired t test finds; empty without a pair.
+
+    ``pairs`` are those of one metric on the dataset. The difference is the median of those of the pairs.
+    """
+    deviations = (pairs["standard_error"] * np.sqrt(pairs["queries"].astype("float64"))).dropna()
+    if not (deviations > 0).any():
+        return ""
+    queries = int(pairs["queries"].iloc[0])
+    least = float(deviations.median()) * smallest_effect(queries)
+    return f"With {queries:,} queries of {name}, a paired t test finds a difference of {least:.4f} with power {POWER}"
+
+
 # Planned comparisons --------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ class Result(NamedTuple):
     language: str = ""  # of the corpus, an ISO 639-1 code; empty without a grid's summary
     # Digests of the settings that the grid asked for, by record; empty unless the results of one grid are read.
     asked: Mapping[Path, str] = MappingProxyType({})
+    slice: Path | None = None  # record with the ids of the queries that count, if they are a slice
 
     def refuse_replaced(self) -> None:
         """Refuse a cell of which another grid has made a file again with other settings.
@@ -61,6 +62,7 @@ class Results(NamedTuple):
     folder: Path
     cells: dict[tuple[str, str], Result]  # by system and dataset: all cells of the grid, or all with scores
     seeds: dict[str, tuple[str, ...]]  # the systems of the seeds of each system with seeds
+    slices: dict[str, tuple[str, Path]]  # by the name of its row: dataset, and record with the ids of the queries
 
     @property
     def systems(self) -> list[str]:
@@ -76,6 +78,14 @@ class Results(NamedTuple):
             dataset: tuple(self.cells.get((name, dataset)) or _result(self.folder, name, dataset) for name in members)
             for dataset in datasets
         }
+
+    def rows(self, system: str) -> dict[str, tuple[Result, ...]]:
+        """Return the runs of a system by dataset, and by slice those of its dataset."""
+        runs = self.runs(system)
+        for name, (dataset, record) in self.slices.items():
+            if dataset in runs:
+                runs[name] = tuple(run._replace(slice=record) for run in runs[dataset])
+        return runs
 
 
 class Place(NamedTuple):
@@ -150,9 +160,11 @@ def find(place: str | Path, grid: str = "") -> Results:
         raise DataError(f"{place} has no results: it has no folder metrics, and no grid has that name")
     cells: dict[tuple[str, str], Result] = {}
     seeds: dict[str, tuple[str, ...]] = {}
-    for of_grid, systems in of_grids(folder, lambda path: _summary(path, folder)).values():
+    slices: dict[str, tuple[str, Path]] = {}
+    for of_grid, systems, of_datasets in of_grids(folder, lambda path: _summary(path, folder)).values():
         # Of several grids, none is asked for: the files are those of the last one that made them.
         cells |= {key: cell._replace(asked=MappingProxyType({})) for key, cell in of_grid.items()}
+        slices |= of_datasets
         seeds |= {name: members for name, members in systems.items() if len(members) > len(seeds.get(name, ()))}
     keys = list[tuple[str, str]]()
     for system in sorted(filter(Path.is_dir, (folder / "metrics").iterdir())):
@@ -160,7 +172,7 @@ def find(place: str | Path, grid: str = "") -> Results:
             keys += sorted((system.name, path.stem) for path in system.iterdir() if path.suffix == ".json")
     if not keys:
         raise DataError(f"{folder} has no scores: no cell of a grid is finished there")
-    return Results(folder, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds)
+    return Results(folder, {key: cells.get(key) or _result(folder, *key) for key in keys}, seeds, slices)
 
 
 def of_grids(folder: Path, read: Callable[[Path], GridT]) -> dict[str, GridT]:
@@ -180,8 +192,10 @@ def _grids(place: Path) -> dict[str, Path]:
     return {path.parent.name: path for path in sorted(summaries)}
 
 
-def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]]]:
-    """Read the cells of a summary by system and dataset, and its systems with seeds."""
+def _summary(
+    summary: Path, folder: Path
+) -> tuple[dict[tuple[str, str], Result], dict[str, tuple[str, ...]], dict[str, tuple[str, Path]]]:
+    """Read the cells of a summary by system and dataset, its systems with seeds, and its slices, as ``Results``."""
     cells = {}
     with files.reading(summary):
         content = files.read_json(summary)
@@ -192,7 +206,12 @@ def _summary(summary: Path, folder: Path) -> tuple[dict[tuple[str, str], Result]
             found = _result(folder, *key, cell.get("records", ()), language)
             of_cell = {path: asked[path] for path in (*found.records, found.scores) if path in asked}
             cells[key] = found._replace(asked=of_cell)
-        return cells, {system: tuple(members) for system, members in content.get("seeds", {}).items()}
+        slices = {
+            name: (entry["slice_of"], placed(folder, entry["slice_record"]))
+            for name, entry in content.get("datasets", {}).items()
+            if "slice_of" in entry
+        }
+        return cells, {system: tuple(members) for system, members in content.get("seeds", {}).items()}, slices
 
 
 def _asked(content: Mapping[str, Any], folder: Path) -> dict[Path, str]:

@@ -40,6 +40,8 @@ class DatasetSummary(Entry):
     language: str = Field("en", description="Language of its corpus, an ISO 639-1 code.")
     corpus: str = Field("", description="Name of its corpus. An averaged dataset has none.")
     mean_of: Texts = Field((), description="The datasets that it averages.")
+    slice_of: str = Field("", description="The dataset of which it is a slice: some of its queries.")
+    slice_record: str = Field("", description="Record with the ids of its queries, if it is a slice.")
     not_supplied: Texts = Field((), description="Absent folders that the user must supply; without them, no scores.")
     not_judged: bool = Field(False, description="It has no qrels: its runs have no scores.")
     corpus_record: str = Field("", description="Record of its corpus; none if averaged or not supplied.")
@@ -108,6 +110,11 @@ class GridSummary(Entry):
         """The systems of single seeds, which are not columns."""
         return [member for members in self.seeds.values() for member in members]
 
+    @property
+    def slices(self) -> dict[str, str]:
+        """The rows that are slices, each with its dataset."""
+        return {name: entry.slice_of for name, entry in self.datasets.items() if entry.slice_of}
+
     def meant(self, metric: str, dataset: str) -> str:
         """Return what a metric of the grid is on a dataset; that of a mean whose parts have several is ``main``."""
         if metric != MAIN:
@@ -117,8 +124,8 @@ class GridSummary(Entry):
 
     @property
     def counted_once(self) -> list[str]:
-        """The rows that count in a mean over datasets: supplied, judged, and not part of another row."""
-        parts = {part for row in self.rows for part in self.datasets[row].mean_of}
+        """The rows that count in a mean over datasets: supplied, judged, and not part or slice of another row."""
+        parts = {part for row in self.rows for part in self.datasets[row].mean_of} | {*self.slices}
         entries = {row: self.datasets[row] for row in self.rows if row not in parts}
         return [row for row, entry in entries.items() if not (entry.not_supplied or entry.not_judged)]
 
@@ -128,6 +135,11 @@ class GridSummary(Entry):
             with suppress(DataError):
                 if settings.get(path, key) != key and provenance.read_record(path)["settings_key"] == key:
                     yield path
+
+
+def sliced(dataset: str, name: str) -> str:
+    """Return the name of a row with a slice of a dataset."""
+    return f"{dataset}:{name}"
 
 
 def read(path: str | Path) -> GridSummary:

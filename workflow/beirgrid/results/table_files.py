@@ -14,6 +14,7 @@ from ..core.errors import DataError
 from ..measures import lower_is_better, written
 from .answer_files import file_name, read_answers, write_answers
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED, Answers, ranking
+from .comparisons import power_on
 from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from .summary import GridSummary
 
@@ -198,7 +199,7 @@ def mean_name(grid: GridSummary) -> str:
     """
     averaged = averaged_rows(grid)
     parts = {part for row in averaged for part in grid.datasets[row].mean_of}
-    missing = [row for row in grid.rows if row not in averaged and row not in parts]
+    missing = [row for row in grid.rows if row not in averaged and row not in parts and row not in grid.slices]
     over = ", ".join(averaged) if len(averaged) < 4 else f"{len(averaged)} datasets"
     return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
 
@@ -213,6 +214,7 @@ def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
     grid = ordered(grid, answers)
     scores = answers.scores
     notes = [seed_note(grid), DEVIATION] if grid.seeds else []
+    notes += slice_notes(grid, answers)
     if grid.trained_on:
         notes.append(f"{_TRAINED}: the system was trained on the dataset, so the value is not zero-shot.")
     if grid.training_unknown:
@@ -228,6 +230,16 @@ def seed_note(grid: GridSummary) -> str:
     """Return a sentence that names the systems with seeds and their numbers, or an empty string."""
     numbers = ", ".join(f"{system} ({len(members)})" for system, members in grid.seeds.items())
     return f"Mean over seeds (seeds.csv): {numbers}." if numbers else ""
+
+
+def slice_notes(grid: GridSummary, answers: Answers) -> Iterator[str]:
+    """Yield how the means treat slices, and what each slice can tell of the grid's first metric."""
+    if grid.slices:
+        yield "A row with a colon is a slice, some queries of a dataset. It counts in no mean over datasets."
+    pairs = answers.pairs[answers.pairs["metric"] == grid.metrics[0]]
+    for name in grid.slices:
+        if power := power_on(name, pairs[pairs["dataset"] == name]):
+            yield f"{power}."
 
 
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:

@@ -144,8 +144,8 @@ def _pairs(first: Results, system: str, second: Results, other: str, datasets: S
     named = [(system or other, other or system)] if system or other else []
     pairs = []
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
-        a = first.runs(systems[0])
-        b = second.runs(systems[1])
+        a = first.rows(systems[0])
+        b = second.rows(systems[1])
         pairs += [Pair(systems, dataset, (a.get(dataset, ()), b.get(dataset, ()))) for dataset in {**a, **b}]
     if unknown := [name for name in datasets if name not in {pair.dataset for pair in pairs}]:
         raise DataError(f"--datasets: neither A nor B has {unknown[0]!r}")
@@ -157,7 +157,7 @@ def _pairs(first: Results, system: str, second: Results, other: str, datasets: S
 
 def _with_baselines(pair: Pair, baseline: str, first: Results, second: Results) -> Pair:
     """Add the runs of a baseline to a pair of cells; raise DataError if a side has none."""
-    found = tuple(side.runs(baseline).get(pair.dataset, ()) for side in (first, second))
+    found = tuple(side.rows(baseline).get(pair.dataset, ()) for side in (first, second))
     for side, name in zip("AB", found, strict=True):
         if all(pair.runs) and not name:
             raise DataError(f"--baseline: {side} has no system {baseline!r} on {pair.dataset}")
@@ -221,6 +221,15 @@ def _decided(values: pd.DataFrame, grids: Collection[GridSummary]) -> pd.DataFra
     return values.assign(verdict=values["verdict"].mask(values["verdict"] == comparisons.BETTER, better))
 
 
+def _queries(runs: Sequence[Result]) -> list[str] | None:
+    """Return the queries of a slice; None for a dataset. Raises DataError if the runs have other queries in it."""
+    records = dict.fromkeys(run.slice for run in runs if run.slice)
+    kept = [provenance.read_record(record)["kept"] for record in records]
+    if any(of_side != kept[0] for of_side in kept):
+        raise DataError(f"{' and '.join(map(str, records))} have other queries")
+    return kept[0] if kept else None
+
+
 def _common_metrics(runs: Sequence[Result], ancestry: lineage.Ancestry) -> list[str]:
     known, *others = [scores.read_cell(run, ancestry=ancestry)[0].means for run in runs]
     return [metric for metric in known if all(metric in means for means in others)]
@@ -242,13 +251,13 @@ def _compare_cells(
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
     paths = {f"{i:06}": run.per_query for i, run in enumerate(runs)}  # read_dataset sorts the names
-    read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores))
+    read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores), _queries(runs))
     parts = np.split(read.scores, np.cumsum([len(side) for side in sides])[:-1], axis=1)
     means = read._replace(systems=("",) * len(sides), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
     rows = [_rows(cells, tolerance, reproduction) for (cells,) in by_units([means])]
     table = pd.concat(rows, ignore_index=True)
     about: dict[str, Any] = {"system": pair.systems[0], "other": pair.systems[1], "dataset": pair.dataset}
-    if reproduction and len(first) == len(second) == 1:  # the mean of seeds has no ranking
+    if reproduction and len(first) == len(second) == 1 and not first[0].slice:  # the mean of seeds has none
         about |= breuer.of_rankings(first[0].run, second[0].run)
     return table.assign(**about, first_seeds=len(first), second_seeds=len(second))
 

@@ -69,7 +69,7 @@ def plan(
 def _plan(resources: Resources, planned: dict[Job, Row]) -> Row:
     """Return the plan of a grid for JSON, with sizes in MB, from the estimates of its jobs."""
     grid = resources.grid
-    everything = jobs_behind(grid, *(artifacts.scores(grid, *cell) for cell in grid.runs))
+    everything = jobs_behind(grid, *artifacts.ends(grid))
     everything += [output(pattern).job for pattern in (paths.TABLES_RECORD, paths.REPORT_RECORD)]
     rules: dict[str, list[Row]] = {}
     for job, row in planned.items():

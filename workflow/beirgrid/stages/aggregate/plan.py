@@ -37,6 +37,7 @@ class Aggregate(Stage):
         metrics = len(config.metrics)
         supplied = [[part for part in grid.parts(row) if part not in grid.not_supplied] for row in config.grid.datasets]
         rows = [sum(map(sizes.queries, parts)) for parts in supplied]
+        rows += [sizes.queries(dataset) for dataset, _ in grid.slices]  # at most
         pairs = metrics * systems * (systems - 1) // 2
         return {
             "compared_scores": systems * metrics * sum(rows),

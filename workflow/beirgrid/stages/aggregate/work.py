@@ -62,7 +62,8 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     shown = [value for name in grid.show_published for value in values.get(name, ())]
     compared, intervals = compare_grid(grid, cells)
     scores = collect_scores(grid, cells, intervals)
-    steps = {cell: state.steps for cell, state in cells.items() if cell[0] not in grid.seeds}
+    counted = (cell for cell in cells if cell[0] not in grid.seeds and cell[1] not in grid.slices)
+    steps = {cell: cells[cell].steps for cell in counted}
     return Answers(
         **compared,
         scores=scores,

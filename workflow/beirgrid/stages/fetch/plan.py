@@ -105,6 +105,35 @@ class FetchDataset(Stage):
         return {"name": dataset}
 
 
+class FetchSlice(Stage):
+    """Which queries of a dataset are in a slice of it."""
+
+    name = "fetch_slice"
+    version = 1
+    packages = _COLLECTION
+    kind = "fetch"
+    downloads = True
+    outputs = {"record": paths.SLICE}
+    costs = {"queries": Cost(seconds=1e-4, memory=1e-3)}  # assumed
+
+    def inputs(self, grid: Grid, dataset: str, slice: str) -> Inputs:
+        return {"queries": artifacts.queries(dataset)}
+
+    def files(self, grid: Grid, dataset: str, slice: str) -> Iterable[str]:
+        entry = grid.config.datasets[dataset].slices[slice]
+        own = _local_files(grid, grid.corpus(dataset), "queries.jsonl") if entry.column else []
+        return [*own, *([str(resolve_path(entry.path))] if entry.path else [])]
+
+    def settings(self, grid: Grid, dataset: str, slice: str) -> Settings:
+        """Return the keys of the slice, and how to read the dataset if they name a column of its source."""
+        entry = grid.config.datasets[dataset].slices[slice]
+        source = FetchDataset().settings(grid, dataset) if entry.column else {}
+        return {**source, "entry": _resolved(entry.own_keys()), "dataset": source.get("entry")}
+
+    def options(self, grid: Grid, dataset: str, slice: str) -> Settings:
+        return {"name": f"datasets.{dataset}.slices.{slice}"}
+
+
 class FetchExpansion(Stage):
     """Published queries for the documents of a corpus."""
 

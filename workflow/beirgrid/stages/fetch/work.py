@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...collections import collection, ingest, predictions
+from ...collections import collection, ingest, predictions, slices
 from ...collections.sources import open_source
-from ...config.datasets import Corpus, Dataset
+from ...config.datasets import Corpus, Dataset, Slice
 from ...config.systems import Published
 from ...config.values import Size
 from ...core import files
-from ...core.provenance import Artifact, Facts
+from ...core.provenance import Artifact, Facts, Made
 from ...models import checkpoints, endpoints, saved
 from ...models.checkpoints import CheckpointEntry
 from ...runs.restrictions import Allow, adopt
@@ -77,6 +77,25 @@ def _write_qrels(found: ingest.Judged, path: Path) -> None:
             for document, grade in found.grades.get(query, {}).items():
                 changed = f"\t{int(document in found.changes.get(query, ()))}" if found.changes else ""
                 stream.write(f"{query}\t{document}\t{grade}{changed}\n")
+
+
+def fetch_slice(
+    *,
+    name: Annotated[str, "key of the slice"],
+    entry: Annotated[Slice, "registry entry of the slice, JSON"],
+    queries: Annotated[Artifact, "the fetched queries.parquet"],
+    dataset: Annotated[Dataset | None, "registry entry of the dataset, JSON, if the slice names a column"] = None,
+    corpus_entry: Annotated[Corpus | None, "registry entry of its corpus, JSON, as above"] = None,
+) -> Made:
+    """Choose the queries of a slice of a dataset. The record has their ids.
+
+    Raises:
+        DataError: a query is not judged, no query has the column, or no or every query is chosen.
+    """
+    texts = collection.read_queries(queries)
+    source = open_source(corpus_entry).queries(dataset) if corpus_entry and dataset else ()
+    kept = slices.choose(name, entry, texts, source)
+    return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
 def fetch_expansion(

@@ -1,0 +1,230 @@
+"""Slices: named groups of queries of a dataset, which are shown beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import finished
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from helpers import main
+
+from beirgrid.config.load import merged
+from beirgrid.core import paths
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.page.answer import answer
+from beirgrid.results import comparisons, summary, table_files
+from beirgrid.results.answers import Answers
+from beirgrid.results.cells import find
+from beirgrid.results.summary import DatasetSummary, GridSummary
+from beirgrid.stages.aggregate import work as aggregate
+
+WORDS = {query: " ".join(["word"] * (number + 1)) for number, query in enumerate(finished.QUERIES)}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two datasets with two systems. Query qN of ``x`` has N + 1 words."""
+    folder = tmp_path_factory.mktemp("slices") / "work"
+    with finished.at(folder):
+        for name in ("x", "y"):
+            finished.collection(Path(), name, words=WORDS)
+            finished.searched("base", name, finished.rankings(1), "float32")
+            finished.searched("s", name, finished.rankings(2, 5), "float32")
+    return folder
+
+
+@pytest.fixture
+def here(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder, as the working directory."""
+    monkeypatch.chdir(work)
+    return work
+
+
+def _slice(name: str, **entry: Any) -> str:
+    """Choose the queries of a slice of ``x``, as its job does; return the path of the record."""
+    record = paths.SLICE.format(dataset="x", slice=name)
+    corpus = json.dumps({"source": "local", "path": "data/x"})
+    column = ["--dataset", json.dumps({"corpus": "x"}), "--corpus-entry", corpus] if "column" in entry else []
+    given = ["--name", f"datasets.x.slices.{name}", "--entry", json.dumps(entry)]
+    finished.command(
+        "fetch", "slice", *given, "--queries", paths.QUERIES.format(dataset="x"), *column, "--record", record
+    )
+    return record
+
+
+def _kept(record: str) -> list[str]:
+    kept: list[str] = json.loads(Path(record).read_text())["kept"]
+    return kept
+
+
+def _grid(**slices: str) -> GridSummary:
+    """Summarise the grid, with slices of ``x``, by their records."""
+    cells = [finished.cell(system, dataset) for dataset in "xy" for system in ("base", "s")]
+    more = {f"x:{name}": DatasetSummary(corpus="x", slice_of="x", slice_record=of) for name, of in slices.items()}
+    return finished.summary(cells, more, rows=("x", *more, "y"))
+
+
+@pytest.fixture(scope="module")
+def made(work: Path) -> dict[str, tuple[GridSummary, Answers]]:
+    """The grid without and with a slice of five queries, and the tables of both."""
+    with contextlib.chdir(work):
+        grids = {"plain": _grid(), "sliced": _grid(short=_slice("short", most_words=5))}
+        return {name: (grid, aggregate.compute(grid, find(grid), [])) for name, grid in grids.items()}
+
+
+# Which queries
+
+
+@pytest.mark.parametrize(
+    ("entry", "kept"),
+    [
+        ({"least_words": 11}, ["q10", "q11"]),
+        ({"most_words": 2}, ["q0", "q1"]),
+        ({"least_words": 3, "most_words": 4}, ["q2", "q3"]),
+        ({"least_words": 3, "invert": True}, ["q0", "q1"]),
+        ({"path": "ids.txt"}, ["q3", "q7"]),
+        ({"path": "ids.txt", "least_words": 5}, ["q7"]),
+        ({"column": "kind", "value": "a"}, ["q1", "q2"]),
+        ({"column": "kind", "value": 7}, ["q3"]),
+        ({"column": "deep", "value": True}, ["q4"]),
+    ],
+)
+def test_all_keys_of_a_slice_choose_its_queries(here, entry, kept):
+    Path("ids.txt").write_text("q7\n\nq3\r\n")
+    rows = [{"_id": query, "text": text} for query, text in WORDS.items()]
+    rows[1]["kind"] = rows[2]["kind"] = "a"
+    rows[3] |= {"kind": 7}
+    rows[4] |= {"metadata": {"deep": True}}
+    Path("data/x/queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert _kept(_slice("any", **entry)) == kept
+
+
+@pytest.mark.parametrize(
+    ("entry", "lines", "message"),
+    [
+        ({"path": "ids.txt"}, "q1\nq99\n", "ids.txt:2: the dataset has no judged query 'q99'"),
+        ({"path": "ids.txt"}, "\n", "ids.txt (datasets.x.slices.bad): none of the 12 judged queries is in this slice"),
+        ({"path": "ids.txt"}, "\n".join(WORDS), "ids.txt (datasets.x.slices.bad): all 12 judged queries are in this"),
+        ({"least_words": 13}, "", "datasets.x.slices.bad: none of the 12 judged queries is in this slice"),
+        ({"most_words": 12}, "", "datasets.x.slices.bad: all 12 judged queries are in this slice"),
+        ({"column": "sort", "value": 1}, "", "datasets.x.slices.bad.column: no query has a key 'sort' in the source"),
+    ],
+)
+def test_a_slice_that_cannot_be_one_is_refused_with_its_place(here, capsys, entry, lines, message):
+    Path("ids.txt").write_text(lines)
+    assert main(["fetch", "slice", "--name", "datasets.x.slices.bad", "--entry", json.dumps(entry), *OTHERS]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("bad.json").exists()
+
+
+OTHERS = [
+    *("--queries", paths.QUERIES.format(dataset="x"), "--record", "bad.json"),
+    *("--dataset", '{"corpus": "x"}', "--corpus-entry", '{"source": "local", "path": "data/x"}'),
+]
+
+
+# What a slice shows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_means_of_a_slice_and_of_its_complement_give_the_whole(here, seed):
+    """Weighted by their queries."""
+    numbers = np.random.default_rng(seed)
+    chosen = numbers.choice(finished.QUERIES, size=int(numbers.integers(1, 12)), replace=False)
+    Path("ids.txt").write_text("\n".join(chosen))
+    records = {"some": _slice("some", path="ids.txt"), "others": _slice("others", path="ids.txt", invert=True)}
+    assert sorted(_kept(records["some"]) + _kept(records["others"])) == sorted(finished.QUERIES)
+    grid = _grid(**records)
+    intervals = pd.DataFrame(columns=["system", "dataset", "metric", "low", "high"])
+    scores = aggregate.collect_scores(grid, find(grid), intervals).set_index(["system", "dataset"])
+    for system in ("base", "s"):
+        parts = scores.loc[[(system, "x:some"), (system, "x:others")]]
+        assert np.average(parts["value"], weights=parts["queries"]) == pytest.approx(scores.loc[(system, "x"), "value"])
+
+
+def test_a_slice_stands_beside_its_dataset_and_in_no_mean(here, made):
+    (_, plain), (_, sliced) = made["plain"], made["sliced"]
+    for name in ("across", "zero_shot", "costs", "efficiency", "seeds"):
+        pd.testing.assert_frame_equal(getattr(plain, name), getattr(sliced, name))
+    for name in ("scores", "significance", "pairs", "verdicts", "per_query"):
+        of_datasets = getattr(sliced, name).query("dataset != 'x:short'").reset_index(drop=True)
+        pd.testing.assert_frame_equal(getattr(plain, name), of_datasets)
+    values = pd.read_parquet(paths.PER_QUERY.format(system="s", dataset="x")).set_index("query")["ndcg@10"]
+    row = sliced.scores.query("system == 's' and dataset == 'x:short'").iloc[0]
+    assert (row["value"], row["queries"]) == (pytest.approx(values[[f"q{i}" for i in range(5)]].mean()), 5)
+    assert row["low"] <= row["value"] <= row["high"]
+
+
+def test_the_tables_of_a_grid_without_slices_say_nothing_of_them(made):
+    grid, answers = made["plain"]
+    assert "slice" not in " ".join(table_files.common_notes(grid, answers))
+    assert "slice" not in grid.model_dump_json(exclude_defaults=True)
+
+
+def test_a_slice_says_what_it_can_tell(here, made):
+    """The stated difference has the stated power by the noncentral t distribution."""
+    grid, answers = made["sliced"]
+    [note] = [note for note in table_files.common_notes(grid, answers) if "x:short" in note]
+    tables = [
+        pd.read_parquet(paths.PER_QUERY.format(system=name, dataset="x")).set_index("query") for name in ("s", "base")
+    ]
+    differences = (tables[0] - tables[1])["ndcg@10"].loc[[f"q{i}" for i in range(5)]]
+    least = float(note.split("difference of ")[1].split(" ")[0])
+    critical = scipy.stats.t.ppf(0.975, 4)
+    power = 1 - scipy.stats.nct.cdf(critical, 4, least / differences.std() * np.sqrt(5))
+    assert power == pytest.approx(0.8, abs=0.001)
+    said = [sentence for sentence in answer(grid, answers).more if "x:short" in sentence]
+    assert len(said) == 1
+    assert "x:short (5 queries)" in said[0]
+
+
+def test_planned_differences_are_those_of_datasets(made):
+    grid, answers = made["sliced"]
+    grid = grid.model_copy(update={"compare": ("s", "base")})
+    assert set(comparisons.planned(grid, answers.pairs)["dataset"]) == {"x", "y"}
+    assert comparisons.planned_tests(grid) == 2
+
+
+@pytest.mark.parametrize(("content", "status"), [(None, "pending"), ("{", "failed")])
+def test_a_slice_without_its_record_has_no_scores(here, content, status):
+    record = _slice("lost", most_words=5)
+    Path(record).unlink()
+    if content:
+        Path(record).write_text(content)
+    cells = find(_grid(lost=record))
+    assert {cells[system, "x:lost"].status for system in ("base", "s")} == {status}
+    assert cells["base", "x"].status == "done"
+
+
+def test_compare_shows_slices(here, made, tmp_path, capsys):
+    grid, answers = made["sliced"]
+    place = Path(paths.GRID_SUMMARY.format(grid="grid"))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(grid.model_dump_json(exclude_defaults=True))
+    assert summary.read(place).slices == {"x:short": "x"}
+    assert main(["compare", "base", "s", "--output", str(tmp_path / "c.csv")]) == 1
+    row = pd.read_csv(tmp_path / "c.csv").query("dataset == 'x:short' and metric == 'ndcg@10'").iloc[0]
+    pair = answers.pairs.query("dataset == 'x:short'").iloc[0]
+    assert (row["difference"], row["queries"]) == (pytest.approx(-pair["difference"]), 5)
+    assert "x:short" in capsys.readouterr().out
+    assert main(["compare", "base", "s", "--datasets", "x:short"]) == 1
+    place.unlink()
+
+
+# In a grid
+
+
+def test_a_slice_changes_no_other_job():
+    """Nothing is encoded or searched again: digests of all other jobs stay."""
+    slices = {"short": {"most_words": 8}}
+    made = (merged(more={"grid": {"datasets": ["demo"]}, "datasets": {"demo": {"slices": of}}}) for of in ({}, slices))
+    plain, sliced = (Rules(Grid(of), own_python=True) for of in made)
+    assert sliced.digests.items() >= plain.digests.items()
+    assert sliced.digests.keys() - plain.digests.keys() == {paths.SLICE.format(dataset="demo", slice="short")}
