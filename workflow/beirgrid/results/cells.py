@@ -175,10 +175,10 @@ class _Look:
                 raise record
             lineage.check({"slice": Path(path)}, ancestry=self.ancestry)
             reason = next(provenance.mismatches(Path(path), record, self.grid.settings.get(path)), "")
+            if not reason:
+                return list(record["kept"])
         except DataError as error:
             reason = str(error)
-        if not reason:
-            return list(record["kept"])
         failure = self.failures.get(path, "")
         pending = not failure and (self.running or not Path(path).is_file())
         return CellState(PENDING, "") if pending else CellState(FAILED, failure or reason)
