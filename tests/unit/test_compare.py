@@ -19,7 +19,10 @@ import scipy.stats
 from helpers import main, write_record
 
 from beirgrid.core import files
+from beirgrid.stages.encode.plan import Encode
+from beirgrid.stages.fetch.plan import FetchModel
 from beirgrid.stages.index.plan import IndexLexical
+from beirgrid.stages.rerank.plan import Rerank
 
 
 @pytest.fixture(scope="module")
@@ -197,10 +200,50 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     assert _compare(*given) == 0
     said = capsys.readouterr().out
     assert "Cells compared: 1\n" in said
-    assert "\n  index: settings.version 1 → 2 (1 cells)\n" in said
+    assert "\n  index: version 1 → 2 (1 cell)\n" in said
     (copy / "b" / record).unlink()  # a step of one side has nothing to differ from
     assert _compare(*given) == 0
     assert "index: " not in capsys.readouterr().out
+
+
+def test_what_differs_between_models_is_told_in_words(copy, capsys):
+    model, run = "results/models/m/model.json", "results/runs/s/x.json"
+    for side, pooling, length, first, depth in (
+        (
+            "a",
+            {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": True},
+            256,
+            "bm25",
+            20,
+        ),
+        ("b", {"pooling_mode": "cls"}, 512, "minilm", 10),
+    ):
+        folder = copy / side
+        cells = [{"system": "s", "dataset": "x", "records": [model, "results/embeddings/m/x/0.json", run]}]
+        files.write_json(folder / "results/grids/g/grid.json", {"cells": cells})
+        hashes = {"config.json": "0", "vocab.txt": "1", "model.safetensors": f"weights of {side}"}
+        own = {"pooling": pooling, "prompts": {"query": f"{side}: "}}
+        checkpoint = {"checkpoint": f"hub/{side}", "files": {"model.safetensors": f"weights of {side}"}}
+        write_record(
+            FetchModel(), folder / model, settings={"entry": checkpoint}, facts={"files": hashes, "states": own}
+        )
+        read = {"model": {"max_length": length}, "precision": "auto"}
+        encoded = {"dimension": 2 * length, "precision": "float32"}
+        write_record(Encode("dense"), folder / "results/embeddings/m/x/0.json", settings=read, facts=encoded)
+        shutil.copytree(folder / "results/runs/base", folder / f"results/runs/{first}")
+        inputs = {"first_stage": str(folder / f"results/runs/{first}/x.run.gz")}
+        write_record(Rerank(), folder / run, [folder / run], settings={"depth": depth}, inputs=inputs)
+    assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g", "--tolerance", "0.9") == 0
+    assert capsys.readouterr().out.partition("computed:\n")[2].splitlines() == [
+        '  checkpoint: checkpoint "hub/a" → "hub/b" (1 cell)',
+        '  checkpoint: pooling "mean" → "cls" (1 cell)',
+        '  checkpoint: prompts.query "a: " → "b: " (1 cell)',
+        "  checkpoint: the files differ: 1 of 3 (1 cell)",
+        "  encode: dimension 512 → 1024 (1 cell)",
+        "  encode: max_length 256 → 512 (1 cell)",
+        "  rerank: depth 20 → 10 (1 cell)",
+        '  rerank: first stage "bm25" → "minilm" (1 cell)',
+    ]
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -44,9 +45,11 @@ _REPRODUCTION = (
 )
 _P = ("p", "p_paired")
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
-_FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256")
-# Records that stages of one name may write for a cell.
-_SEVERAL = [Path(pattern).name for pattern in (paths.CORPUS_RECORD, paths.MODEL_RECORD)]
+_FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256", "dimension")
+# Names of records that stages of one name may write for a cell.
+_SEVERAL = {Path(paths.CORPUS_RECORD).name: "corpus", Path(paths.MODEL_RECORD).name: "checkpoint"}
+# The system in the path of a run.
+_RUN = re.compile(paths.RUN.format(system="([^/]+)", dataset="[^/]+"))
 
 
 class Pair(NamedTuple):
@@ -230,11 +233,6 @@ def _queries(runs: Sequence[Result]) -> list[str] | None:
     return kept[0] if kept else None
 
 
-def _common_metrics(runs: Sequence[Result], ancestry: lineage.Ancestry) -> list[str]:
-    known, *others = [scores.read_cell(run, ancestry=ancestry)[0].means for run in runs]
-    return [metric for metric in known if all(metric in means for means in others)]
-
-
 def _compare_cells(
     pair: Pair, metrics: Sequence[str], tolerance: float, reproduction: bool, ancestry: lineage.Ancestry
 ) -> pd.DataFrame:
@@ -246,8 +244,8 @@ def _compare_cells(
     first, second = pair.runs
     sides = [side for side in (first, second, *pair.baselines) if side]
     runs = [*itertools.chain(*sides)]
-    common = _common_metrics(runs, ancestry)
-    metrics = metrics or common
+    known, *others = [scores.read_cell(run, ancestry=ancestry)[0].means for run in runs]
+    metrics = metrics or [metric for metric in known if all(metric in means for means in others)]
     if not metrics:
         raise DataError(f"{first[0].per_query} and {second[0].per_query} have no metric in common")
     paths = {f"{i:06}": run.per_query for i, run in enumerate(runs)}  # read_dataset sorts the names
@@ -295,9 +293,22 @@ def _changed_conditions(pair: Pair) -> set[str]:
     """
     changed = set[str]()
     for first, second in (map(_conditions, runs) for runs in zip(*pair.runs, strict=False)):
-        for step, number in first.keys() & second.keys():
-            changed |= {f"{step}: {change}" for change in provenance.changes(first[step, number], second[step, number])}
+        steps: dict[str, dict[str, None]] = {}
+        for step, number in (both for both in first if both in second):
+            for change in _changes(first[step, number], second[step, number]):
+                steps.setdefault(change, {})[step] = None
+        changed |= {f"{', '.join(names)}: {change}" for change, names in steps.items()}
     return changed
+
+
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Yield each changed condition with both values. Of files, which have hashes, the number is enough."""
+    contents = before.pop("files", {})
+    others = now.pop("files", {})
+    names = contents.keys() | others.keys()
+    if differing := [name for name in names if contents.get(name) != others.get(name)]:
+        yield f"the files differ: {len(differing)} of {len(names)}"
+    yield from provenance.changes(before, now)
 
 
 def _conditions(run: Result) -> dict[tuple[str, int], dict[str, Any]]:
@@ -306,16 +317,38 @@ def _conditions(run: Result) -> dict[tuple[str, int], dict[str, Any]]:
     numbers = Counter[str]()
     for path in filter(Path.is_file, (*run.records, run.scores)):
         record = provenance.read_record(path)
-        step = f"{record['stage']} {path.stem}" if path.name in _SEVERAL else record["stage"]
+        step = _SEVERAL.get(path.name, record["stage"])
+        settings = provenance.without_paths(json.dumps(record["settings"]))
+        settings |= settings.pop("model", {}) | settings.pop("entry", {})
+        facts = record["facts"]
         conditions[step, numbers[step]] = {
             "stage version": record.get("stage_version"),
-            "settings": provenance.without_paths(json.dumps(record["settings"])),
+            **settings,
+            **_stated(facts.get("states", {})),
+            **_runs_read(record),
             **record.get("packages", {}),
-            **{name: record["facts"][name] for name in _FACTS if name in record["facts"]},
+            **{name: facts[name] for name in _FACTS if name in facts},
             "CPU cores": record.get("cpus"),
         }
         numbers[step] += 1
     return conditions
+
+
+def _stated(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint states of itself, with the pooling by its name (mean, cls)."""
+    pooling = own.get("pooling", {})
+    flags = [name for name, value in pooling.items() if value is True and name.startswith("pooling_mode_")]
+    modes = [re.sub("pooling_mode_|_tokens?", "", flag) for flag in flags]
+    return {**own, "pooling": pooling.get("pooling_mode", ", ".join(modes))} if pooling else dict(own)
+
+
+def _runs_read(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the systems whose runs a search, a reranking or a fusion reads: its first stage, or its parts."""
+    if record.get("kind") not in ("search", "rerank", "fuse"):
+        return {}
+    inputs = record.get("job", {}).get("inputs", {})
+    systems = {option: _RUN.findall(json.dumps(read, ensure_ascii=False)) for option, read in inputs.items()}
+    return {option.replace("_", " "): ", ".join(names) for option, names in systems.items() if names}
 
 
 # Output ---------------------------------------------------------------------------------------------------------------
@@ -347,4 +380,5 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     yield from differences.only
     if differences.conditions:
         yield from ("", "What differs in how these cells were computed:")
-        yield from (f"  {change} ({cells:,} cells)" for change, cells in sorted(differences.conditions.items()))
+        for change, cells in sorted(differences.conditions.items()):
+            yield f"  {change} ({cells:,} cell{'s' * (cells != 1)})"
