@@ -178,7 +178,7 @@ function values(system) {
 const signed = (number, digits) => (number > 0 ? "+" : "") + number.toFixed(digits);
 
 /** Return the ends of an interval as a text; an unknown interval is empty. */
-const ends = (low, high, digits) => (low === null ? "" : `[${low.toFixed(digits)}, ${high.toFixed(digits)}]`);
+const ends = (low, high) => (low === null ? "" : `[${low.toFixed(4)}, ${high.toFixed(4)}]`);
 
 /** Return a p value with two digits; an unknown one is empty. */
 const shortP = (p) => (p === null ? "" : String(Number(p.toPrecision(2))));
@@ -193,18 +193,16 @@ function ofPair(rows, first, second) {
 /** Turn the interval of a difference round, if the pair is the other way round. */
 const turned = (low, high, back) => (low === null || !back ? [low, high] : [-high, -low]);
 
-/** Add the row and the sentence on the means of two systems over the datasets that are zero-shot for both. */
-function addMean(rows, say, systems) {
+/** Add the row of the means of two systems over the datasets that are zero-shot for both. */
+function addMean(rows, systems) {
   const [[found], back] = ofPair(data.zeroShot, ...systems);
   if (!found || found[3] < 2) return;
   const [count, mean, other, low, high, p] = found.slice(3);
   const [first, second] = back ? [other, mean] : [mean, other];
   const interval = turned(low, high, back);
   const kind = data.zeroShotSaid ? " (zero-shot for both)" : "";
-  const tested = p === null ? "" : ` (p = ${shortP(p)}, paired t test over the datasets)`;
   rows.push([`mean of ${count}${kind}`, first.toFixed(4), second.toFixed(4), signed(first - second, 4),
-    ends(...interval, 4), shortP(p), "", "", ""]);
-  say(`${signed(first - second, 3)} ${ends(...interval, 3)} on average over ${count} datasets${kind}${tested}.`);
+    ends(...interval), shortP(p), "", ""]);
 }
 
 /** Compare the two chosen systems on each dataset. */
@@ -214,16 +212,12 @@ function compare() {
   const [tests, back] = ofPair(data.pairs, ...systems);
   const sign = back ? -1 : 1;
   const [ofFirst, ofSecond] = systems.map(values);
-  const list = one("#pair-said");
-  list.replaceChildren();
-  const say = (text) => add(list, "li", `${systems.join(" − ")}: ${text}`);
   const rows = [];
-  addMean(rows, say, systems);
-  for (const [dataset, difference, low, high, p, said, isPlanned, holm, tukey, effect] of tests.map((row) => row.slice(3))) {
+  addMean(rows, systems);
+  for (const [dataset, difference, low, high, p, said, , effect] of tests.map((row) => row.slice(3))) {
     const interval = turned(low, high, back);
-    say(`${signed(sign * difference, 3)} ${isPlanned ? `${ends(...interval, 3)} ` : ""}on ${dataset}${p === null ? "" : ` (p = ${shortP(p)})`}: ${said}.`);
-    rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval, 4), shortP(p),
-      shortP(holm), shortP(tukey), effect === null ? "" : signed(sign * effect, 2)]);
+    rows.push([dataset, ofFirst[dataset], ofSecond[dataset], signed(sign * difference, 4), ends(...interval), shortP(p),
+      said, effect === null ? "" : signed(sign * effect, 2)]);
   }
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
   one("#pair-caption").textContent = `${measure()}: ${systems.join(" minus ")}`;

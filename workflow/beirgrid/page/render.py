@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from ..core.checkout import CHECKOUT, full_version
 from ..measures import written
+from ..results import comparisons
 from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
@@ -27,7 +28,7 @@ from .answer import all_published, answer
 TEMPLATES = CHECKOUT / "workflow" / "report"
 # What the signs behind a value mean. Notes below the table explain the others.
 SIGNS = [
-    ("°", "not distinguishable from the best (randomised Tukey HSD test, 0.05)"),
+    ("°", "not distinguishable from the best"),
     ("✓", "reproduced a published value"),
     ("≈", "close (within twice the tolerance)"),
     ("✗", "deviates (above or below)"),
@@ -78,7 +79,7 @@ def render(
         "baseline": sections.baseline_of(answers),
         "compare": grid.compare,
         "pairs": pairs,
-        "zeroShot": sections.values(answers.zero_shot[sections.ZERO_SHOT_COLUMNS]),
+        "zeroShot": sections.zero_shot(grid, answers),
         "zeroShotSaid": bool(grid.trained_on or grid.training_unknown),
     }
     return environment.get_template("index.html.j2").render(
@@ -94,6 +95,7 @@ def render(
         failures=sections.failures(grid, answers),
         notes=data_tables.common_notes(grid, answers),
         baseline_name=data["baseline"],
+        tests=comparisons.tests_of(grid, grid.metrics[0]),
         by_metric=by_metric,
         verdicts=sections.verdicts(answers),
         published_counts=verdict_counts(answers.verdicts, recorded=False),

@@ -14,7 +14,6 @@ from ..core.errors import DataError
 from ..measures import MAIN, lower_is_better, written
 from ..results import comparisons, table_files
 from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers, both_ways
-from ..results.comparisons import ALPHA
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import DatasetSummary, GridSummary
 from ..results.table_files import VERDICTS, cell_facts, shown_scores
@@ -31,11 +30,11 @@ MOST_CHARACTERS = 100
 # Columns of the tests of pairs, and of the means of pairs over datasets, that the page's script reads in this order.
 PAIRS = [
     *("metric", "system", "other", "dataset", "difference", "difference_low", "difference_high"),
-    *("p", "said", "planned", "p_holm", "p_tukey", "effect"),
+    *("p", "said", "planned", "effect"),
 ]
 ZERO_SHOT_COLUMNS = ["metric", "system", "other", "datasets", "mean", "other_mean", "low", "high", "p_t"]
 # Columns of the table that compares two chosen systems. The page's script fills in the rows.
-PAIR_COLUMNS = ["dataset", "first", "second", "difference", "interval", "p", "p (Holm)", "p (Tukey HSD)", "effect size"]
+PAIR_COLUMNS = ["dataset", "first", "second", "difference", "interval", "p", "verdict", "effect size"]
 # Label of a system with published values only.
 NOT_RUN = "published, not run here"
 _SIZES = ["parameters", "dimensions", "max_length"]
@@ -105,9 +104,9 @@ def _table(grid: GridSummary, answers: Answers, metric: str) -> MetricTable:
 def _cells(facts: pd.DataFrame) -> pd.DataFrame:
     """Return what a reader sees of each cell as texts, from ``cell_facts``.
 
-    A star marks a significant difference. ``marks`` are the signs of the facts, with a circle in place of the dagger,
-    and that of the verdict. ``bar`` has the places of low, value and high in percent between the lowest and the highest
-    end of the column, or nothing.
+    A star marks a difference that a test shows. ``marks`` are the signs of the facts, with a circle in place of the
+    dagger, and that of the verdict. ``bar`` has the places of low, value and high in percent between the lowest and
+    the highest end of the column, or nothing.
     """
     ends = facts[["low", "value", "high"]]
     of_column = facts["dataset"].to_numpy()
@@ -117,7 +116,7 @@ def _cells(facts: pd.DataFrame) -> pd.DataFrame:
     return facts[["text", "detail", "best"]].assign(
         exact=[texts.number(value, ".6f") for value in facts["value"]],
         interval=list(map(texts.interval, facts["low"], facts["high"])),
-        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["p"] <= ALPHA, "*", ""),
+        to_baseline=facts["difference"].map(texts.difference) + np.where(facts["certain"], "*", ""),
         to_published=facts["to_published"].map(texts.difference),
         marks=facts["signs"].str.replace("†", "°") + facts["verdict"].map(MARKS).fillna(""),
         deviation=facts["deviation"].map(texts.number),
@@ -163,12 +162,20 @@ def baseline_of(answers: Answers) -> str:
 
 
 def against_baseline(grid: GridSummary, answers: Answers) -> Shown:
-    """Tabulate the tests of each system against the baseline."""
-    tests = answers.significance[answers.significance["baseline"] != ""]
-    columns = ["system", "dataset", "queries", "mean", "low", "difference", "difference_low", "p_randomisation"]
-    return texts.shown(
-        "baseline", _by_metric(grid, tests), [*columns, "p_holm", "p_t", "p_t_holm", "effect", "note"], 2
-    )
+    """Tabulate the difference of each system to the baseline, with the verdict on it."""
+    names = ["metric", "dataset", "system", "baseline"]
+    means = answers.significance[[*names, "queries", "mean", "low", "high", "note"]]
+    pairs = both_ways(_verdicts(grid, answers.pairs)).rename(columns={"other": "baseline"})
+    compared = ["difference", "difference_low", "difference_high", "p", "said", "effect"]
+    table = means[means["baseline"] != ""].merge(pairs[[*names, *compared]], "left", names)
+    columns = ["system", "dataset", "queries", "mean", "low", "difference", "difference_low"]
+    return texts.shown("baseline", _by_metric(grid, table), [*columns, "p", "said", "effect", "note"], 2)
+
+
+def _verdicts(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return ``comparisons.verdicts`` with each verdict in words, as ``said``."""
+    table = comparisons.verdicts(grid, pairs)
+    return table.assign(said=[comparisons.said(row, lower_is_better(row.metric)) for row in texts.rows(table)])
 
 
 def over_datasets(grid: GridSummary, answers: Answers) -> Shown:
@@ -279,18 +286,24 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[list[list[Any]], bool]:
     whole = len(table) <= MOST_PAIRS
     if not whole:
         table = table[table["metric"] == grid.metrics[0]].head(MOST_PAIRS)
-    keys = PAIRS[:4]
-    planned = comparisons.planned(grid, answers.pairs)
-    planned = both_ways(planned.assign(difference_low=planned["low"], difference_high=planned["high"], planned=True))
-    planned = planned.set_index(keys)[["difference_low", "difference_high", "p", "verdict", "needed", "planned"]]
-    decided = (table["p_tukey"] <= ALPHA).map({True: comparisons.BETTER, False: comparisons.OPEN})
-    unknown = pd.Series(pd.NA, table.index, "Int64")
-    table = table.assign(p=table["p_tukey"], verdict=decided, planned=False, needed=unknown).set_index(keys)
-    table.update(planned)
-    table = table.reset_index().astype({"planned": bool, "needed": "Int64"})
-    said = [comparisons.said(row, lower_is_better(row.metric)) for row in texts.rows(table)]
-    digits = {p: table[p].map("{:.2g}".format).astype(float) for p in ("p", "p_holm", "p_tukey")}
-    return values(table.assign(said=said)[PAIRS].round(4).assign(**digits)), whole
+    table = _verdicts(grid, table)
+    return values(table[PAIRS].round(4).assign(p=table["p"].map("{:.2g}".format).astype(float))), whole
+
+
+def zero_shot(grid: GridSummary, answers: Answers) -> list[list[Any]]:
+    """Return the columns ``ZERO_SHOT_COLUMNS`` of the means of pairs over datasets, for the page's script.
+
+    A mean over the datasets of a planned pair has interval and p of the plan, or none where the plan has none.
+    """
+    keys = ["metric", "system", "other"]
+    of_plan = comparisons.planned_both_ways(grid, answers.pairs)
+    names = of_plan[of_plan["dataset"] != ""].groupby(keys)["dataset"].agg(table_files.name_of_mean).rename("names")
+    means = of_plan.loc[of_plan["dataset"] == "", [*keys, "difference_low", "difference_high", "p"]]
+    means = names.reset_index().merge(means, "left", keys).assign(planned=True)
+    table = answers.zero_shot.merge(means, "left", [*keys, "names"])
+    for column, of_mean in (("low", "difference_low"), ("high", "difference_high"), ("p_t", "p")):
+        table[column] = table[column].where(table["planned"].isna(), table[of_mean])
+    return values(table[ZERO_SHOT_COLUMNS])
 
 
 def values(table: pd.DataFrame) -> list[list[Any]]:

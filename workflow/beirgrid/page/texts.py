@@ -18,7 +18,7 @@ DIFFERENCE = "+z.4f"
 # Formats of numbers by column; the others have four decimals.
 FORMATS = {
     **dict.fromkeys(("queries", "documents", "datasets", "wins", "ties", "losses", "rank"), ".0f"),
-    **dict.fromkeys(("p_randomisation", "p_holm", "p_t", "p_t_holm", "p_sign"), ".2g"),
+    **dict.fromkeys(("p", "p_t", "p_sign"), ".2g"),
     **dict.fromkeys(("effect", "mean_rank"), ".2f"),
     **dict.fromkeys(("published", "tolerance"), "g"),
     **dict.fromkeys(("parameters", "dimensions", "max_length"), ",g"),
@@ -30,10 +30,8 @@ TITLES = {
     "low_queries": "interval (queries)",
     "low_datasets": "interval (datasets and queries)",
     "difference_low": "interval of the difference",
-    "p_randomisation": "p (randomisation)",
-    "p_holm": "p (Holm)",
+    "said": "verdict",
     "p_t": "p (t test)",
-    "p_t_holm": "p (t test, Holm)",
     "p_sign": "p (sign test)",
     "effect": "effect size",
     "borda": "Borda count",

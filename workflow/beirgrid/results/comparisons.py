@@ -180,6 +180,35 @@ def planned_tests(grid: GridSummary) -> int:
     return max(len(grid.compare) - 1, 0) * (datasets + (datasets >= LEAST_DATASETS))
 
 
+def verdicts(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the table ``pairs`` with ``p``, ``verdict``, ``needed``, and whether they are ``planned``.
+
+    A planned difference has interval and verdict of the plan. The Tukey HSD test decides on every other one.
+    """
+    keys = ["metric", "system", "other", "dataset"]
+    columns = ["difference_low", "difference_high", "p", "verdict", "needed", "planned"]
+    unplanned = (pairs["p_tukey"] <= ALPHA).map({True: BETTER, False: OPEN})
+    unknown = pd.Series(pd.NA, pairs.index, "Int64")
+    table = pairs.assign(p=pairs["p_tukey"], verdict=unplanned, planned=False, needed=unknown).set_index(keys)
+    table.update(planned_both_ways(grid, pairs).set_index(keys)[columns])
+    return table.reset_index().astype({"planned": bool, "needed": "Int64"})
+
+
+def planned_both_ways(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return ``planned`` with each pair in both orders, and the intervals as the table ``pairs`` names them."""
+    rows = planned(grid, pairs)
+    rows = rows.assign(metric=grid.metrics[0], planned=True)
+    return both_ways(rows.assign(difference_low=rows["low"], difference_high=rows["high"]))
+
+
+def tests_of(grid: GridSummary, metric: str) -> str:
+    """Name the tests behind ``verdicts`` in a metric."""
+    tukey = f"randomised Tukey HSD test over the queries of a dataset, at {ALPHA:g}"
+    if not grid.compare or metric != grid.metrics[0]:
+        return tukey
+    return f"{tukey}; planned differences: paired t test, Bonferroni's correction"
+
+
 def is_planned(grid: GridSummary, systems: Collection[str]) -> bool:
     """Tell whether a grid plans to compare two systems."""
     return len({*systems}) == 2 and {*systems} <= {*grid.compare} and grid.compare[0] in systems

@@ -12,9 +12,9 @@ import pandas as pd
 from ..core import files, provenance
 from ..core.errors import DataError
 from ..measures import lower_is_better, written
+from . import comparisons
 from .answer_files import file_name, read_answers, write_answers
-from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED, Answers, ranking
-from .comparisons import power_on
+from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED, Answers, both_ways, ranking
 from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from .summary import GridSummary
 
@@ -47,7 +47,7 @@ BEST_COLUMN = "not distinguishable from the best"
 DEVIATION = (
     "±: standard deviation over the seeds (denominator: seeds - 1); for a mean over datasets, that of the seeds' means."
 )
-_GROUP = "†: not distinguishable from the best of the row (randomised Tukey HSD test over its queries, p > 0.05)."
+_GROUP = "†: not distinguishable from the best of the row ({})."
 
 
 def in_latex(text: str) -> str:
@@ -82,9 +82,10 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
 
     Unchanged files are not written. Returns whether any file was written.
     """
-    notes = [*([_GROUP] if len(grid.systems) > 1 else []), *common_notes(grid, answers)]
     changed = [write_answers(answers, folder)]
-    changed += [write_wide(wide(answers, grid, metric), notes, folder) for metric in grid.metrics]
+    for metric in grid.metrics:
+        group = [_GROUP.format(comparisons.tests_of(grid, metric))] if len(grid.systems) > 1 else []
+        changed.append(write_wide(wide(answers, grid, metric), [*group, *common_notes(grid, answers)], folder))
     for path in folder.glob("*@*"):
         if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
             path.unlink(missing_ok=True)
@@ -103,13 +104,14 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
 
     In place of a dataset, a row of across.csv has ``{over}: {names}``, and the mean of the written tables its name.
     ``text`` is the value with four decimals, or the reason for none. ``best`` tells whether no such text of the dataset
-    is better, ``alike`` whether the system is indistinguishable from the best. ``common_notes`` explains ``signs``.
+    is better, ``alike`` whether the system is indistinguishable from the best, ``certain`` whether it differs from the
+    baseline. ``common_notes`` explains ``signs``.
     """
     tables = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
     tables["seeds"] = tables["seeds"][tables["seeds"]["seeds"] == tables["seeds"]["of"]]
     rows = _dataset_facts(tables, grid)
     rows = pd.concat([rows, _mean_facts(tables, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
-    rows = rows.fillna({"alike": False, "verdict": ""})
+    rows = rows.fillna({"alike": False, "certain": False, "verdict": ""})
     rows["value"] = rows["value"].where(rows["status"] == DONE)
     done = rows["value"].notna()
     rows["text"] = rows["value"].map(_FORM).where(done, rows["status"])
@@ -132,10 +134,18 @@ def training_sign(grid: GridSummary, system: str, row: str) -> str:
 
 def _dataset_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.DataFrame:
     """Join scores, tests, verdicts and deviations over seeds."""
+    tests = tables["significance"]
+    pairs = both_ways(comparisons.verdicts(grid, tables["pairs"]))
+    differ = pairs.set_index([*_CELL, "other"])["verdict"] == comparisons.BETTER
+    to_best, to_baseline = (
+        differ.reindex(pd.MultiIndex.from_frame(tests[[*_CELL, other]]), fill_value=False).to_numpy()
+        for other in ("best", "baseline")
+    )
+    tests = tests.assign(alike=~to_best, certain=to_baseline)
     verdicts = tables["verdicts"].sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
     rows = shown_scores(tables["scores"], grid)[[*_CELL, "value", "low", "high", "status", "detail"]]
     for table, names in (
-        (tables["significance"], {"difference": "difference", "p_holm": "p", "in_best_group": "alike"}),
+        (tests, {"difference": "difference", "alike": "alike", "certain": "certain"}),
         (verdicts.drop_duplicates(_CELL), {"verdict": "verdict", "difference": "to_published"}),
         (tables["seeds"][tables["seeds"]["mean_of"] == ""], {"deviation": "deviation"}),
     ):
@@ -238,7 +248,7 @@ def slice_notes(grid: GridSummary, answers: Answers) -> Iterator[str]:
         yield "A row with a colon is a slice, some queries of a dataset. It counts in no mean over datasets."
     pairs = answers.pairs[answers.pairs["metric"] == grid.metrics[0]]
     for name in grid.slices:
-        if power := power_on(name, pairs[pairs["dataset"] == name]):
+        if power := comparisons.power_on(name, pairs[pairs["dataset"] == name]):
             yield f"{power}."
 
 

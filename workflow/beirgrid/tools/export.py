@@ -22,7 +22,7 @@ from ..core import files, lineage, provenance
 from ..core.checkout import full_version
 from ..core.errors import BeirgridError, DataError, nearest, show, warn
 from ..measures import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
-from ..results import results_folder, scores, summary, table_files
+from ..results import comparisons, results_folder, scores, summary, table_files
 from ..results.answers import REPLACED, Answers
 from ..results.cells import precisions
 from ..results.results_folder import Directory, Result
@@ -259,8 +259,6 @@ def eval_results(cell: ExportedCell, hub_dataset: str) -> list[dict[str, Any]]:
 
 # A table in LaTeX, with a row for each system
 
-# Significance level for corrected p values.
-_LEVEL = 0.05
 # How a score is written.
 _SCORE = "{:.3f}".format
 # What stands where there is none.
@@ -312,7 +310,8 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
     texts_of = wide["text"]
     systems = list(map(str, values))
     letters = dict(zip(systems, string.ascii_lowercase, strict=False)) if len(systems) <= 26 else {}
-    better = _better(answers.pairs[answers.pairs["metric"] == metric], lower=lower)
+    pairs = answers.pairs[answers.pairs["metric"] == metric]
+    better = _better(comparisons.verdicts(grid, pairs), lower=lower)
     queries = answers.scores.dropna(subset="queries").groupby("dataset")["queries"].first()
     columns = {}
     for row in map(str, values.index):
@@ -327,31 +326,27 @@ def _cells(grid: GridSummary, answers: Answers, metric: str) -> tuple[pd.DataFra
         columns[in_latex(f"{row} ({queries[row]})" if row in queries else row)] = texts
     cells = pd.DataFrame(columns).rename_axis(columns="system")
     cells = cells.rename(lambda name: in_latex(f"{name} ({letters[name]})" if letters else name))
-    superscripts = bool(letters) and len(answers.pairs) > 0
-    notes = table_files.common_notes(grid, answers)
-    return cells, _caption(metric, len(systems), superscripts, notes)
+    tests = comparisons.tests_of(grid, metric) if letters and len(pairs) else ""
+    return cells, _caption(metric, len(systems), tests, table_files.common_notes(grid, answers))
 
 
 def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
-    """Return (system, other, dataset) where the system is significantly better than the other."""
-    certain = pairs[pairs["p_tukey"] <= _LEVEL]
+    """Return (system, other, dataset) where the verdict is that the system is better than the other."""
+    certain = pairs[pairs["verdict"] == comparisons.BETTER]
     ahead = (certain["difference"] < 0) if lower else (certain["difference"] > 0)
     named = zip(certain["system"], certain["other"], certain["dataset"], ahead, strict=True)
     return {(first, second, dataset) if wins else (second, first, dataset) for first, second, dataset, wins in named}
 
 
-def _caption(metric: str, systems: int, superscripts: bool, notes: Iterable[str]) -> str:
-    """Return what a reader needs to know of the table: metric, queries, test, signs."""
+def _caption(metric: str, systems: int, tests: str, notes: Iterable[str]) -> str:
+    """Return what a reader needs to know of the table: metric, queries, tests of its superscripts, signs."""
     sentences = [
         f"{written(metric)} of {systems} systems.",
         "In parentheses: the number of queries.",
         "Bold: the best of a column. Underlined: the second best.",
     ]
-    if superscripts:
-        sentences.append(
-            "Superscripts: the systems that a system is significantly better than (randomised Tukey HSD test over the "
-            f"queries of a dataset, p ≤ {_LEVEL:g})."
-        )
+    if tests:
+        sentences.append(f"Superscripts: the systems that a system is significantly better than ({tests}).")
     return " ".join([*sentences, *notes])
 
 

@@ -1,0 +1,184 @@
+"""One planned difference has one interval and one verdict in all outputs of a finished grid."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import finished
+import numpy as np
+import pages
+import pandas as pd
+import pytest
+from helpers import main
+
+from beirgrid.core import files, paths
+from beirgrid.page.answer import answer
+from beirgrid.page.render import render
+from beirgrid.page.sections import against_baseline, metric_tables
+from beirgrid.results import cells, comparisons, table_files
+from beirgrid.results.answers import Answers
+from beirgrid.results.summary import GridSummary
+from beirgrid.stages.aggregate import work as aggregate
+from beirgrid.tools import reporting
+
+MINE = "mine"
+OTHERS = ("bm25", "near", "good")
+# Mean and spread of each system. In the noise of all, the Tukey HSD test finds no difference to ``near``, and one to
+# ``bm25``; the planned tests find the opposite.
+LEVELS = {MINE: (0.52, 0.01), "bm25": (0.4, 0.36), "near": (0.508, 0.01), "good": (0.5, 0.05)}
+LEVELS |= {f"other{number}": (0.45 + number / 100, 0.12) for number in range(4)}
+
+
+class Site(NamedTuple):
+    """A finished grid in the working folder ``folder``."""
+
+    folder: Path
+    grid: GridSummary
+    answers: Answers
+
+
+@pytest.fixture(scope="module", params=[1, 5])
+def site(request, tmp_path_factory):
+    rng = np.random.default_rng(7)
+    queries = [f"q{number}" for number in range(50)]
+    with finished.at(tmp_path_factory.mktemp("voice") / "work"):
+        made = []
+        for place, dataset in enumerate(pages.DATASETS[: request.param]):
+            for system, (mean, spread) in LEVELS.items():
+                noise = spread * rng.choice([-1, 1], 50)
+                values = pd.DataFrame(
+                    {"ndcg@10": mean + (system == MINE) * place / 900 + noise - noise.mean()}, index=queries
+                )
+                made.append(finished.write_cell(system, dataset, values))
+        grid = finished.summary(made, name="voice", compare=(MINE, *OTHERS), baseline="bm25")
+        answers = aggregate.compute(grid, cells.find(grid), ())
+        files.write_text(Path(paths.GRID_SUMMARY.format(grid="voice")), grid.model_dump_json())
+        table_files.write(answers, grid, Path(paths.GRID_FOLDER.format(grid="voice")) / "tables")
+        return Site(Path.cwd(), grid, answers)
+
+
+def ends(low: float, high: float) -> str:
+    return f"[{low:.4f}, {high:.4f}]"
+
+
+def of_answer(site: Site) -> list[tuple]:
+    """Return (other, dataset, interval, verdict) of ``mine`` minus the other, as answer and terminal have them."""
+    said = answer(site.grid, site.answers)
+    found = []
+    if said.differences:
+        (_, *titles), *rows = said.differences
+        for dataset, *texts in rows:
+            for title, text in zip(titles, texts, strict=True):
+                interval, verdict = re.search(r"(\[.*\]) (\w+)", text).groups()
+                found.append((title.removeprefix("mine minus "), dataset, interval, verdict))
+    for sentence in said.sentences:
+        if named := re.match(r"mine minus (\w+) on ([\w-]+): \S+ (\[.*?\]), (.*)\.$", sentence):
+            found.append((*named.groups()[:3], in_a_word(named[4])))
+    shown = "\n".join(reporting.outline(site.grid, site.answers, Path("index.html"), 200))
+    assert all(re.sub(r"\s+", " ", " ".join(texts)) in re.sub(r" +", " ", shown) for texts in said.differences)
+    return found
+
+
+def in_a_word(said: str) -> str:
+    """Return better, worse, equivalent or open of ``mine``."""
+    if not said.endswith("better"):
+        return said.split(" ")[0]
+    return "better" if said.startswith(("mine ", "A ")) else "worse"
+
+
+def of_compare(site: Site) -> list[tuple]:
+    found = []
+    for other in OTHERS:
+        output = site.folder / f"{other}.csv"
+        main(["compare", other, MINE, "--directory", str(site.folder), "--output", str(output)])
+        for row in pd.read_csv(output).itertuples():
+            verdict = {"A is better": "worse", "B is better": "better"}.get(row.verdict, row.verdict)
+            found.append((other, row.dataset, ends(row.low, row.high), verdict))
+    return found
+
+
+def of_page(site: Site) -> list[tuple]:
+    data = pages.packed(render(site.grid, site.answers), "data")
+    found = []
+    for _, system, other, dataset, _, low, high, _, said, planned, _ in zip(*data["pairs"], strict=True):
+        low, high = (low, high) if system == MINE else (-high, -low)
+        if planned:
+            found.append((other if system == MINE else system, dataset, ends(low, high), in_a_word(said)))
+    for _, system, other, _, _, _, low, high, _ in zip(*data["zeroShot"], strict=True):
+        if {system, other} in [{MINE, name} for name in OTHERS] and low is not None:
+            low, high = (low, high) if system == MINE else (-high, -low)
+            planned = {row[:2]: row[3] for row in of_answer(site)}
+            other = other if system == MINE else system
+            found.append((other, "average", ends(low, high), planned[other, "average"]))
+    table = against_baseline(site.grid, site.answers)
+    for row in (dict(zip(table.columns, texts, strict=True)) for texts in table.rows["ndcg@10"]):
+        if row["system"] == MINE:
+            found.append(("bm25", row["dataset"], row["interval of the difference"], in_a_word(row["verdict"])))
+    return found
+
+
+def of_letters(site: Site, capsys) -> list[tuple]:
+    """Return (other, dataset, whether a superscript tells ``mine`` and the other apart) of the table for a paper."""
+    capsys.readouterr()
+    assert main(["export", "table", "--directory", str(site.folder)]) == 0
+    text = capsys.readouterr().out
+    _, *datasets = re.search(r"\\toprule\n(.*) \\\\", text)[1].split(" & ")
+    rows = {}
+    for name, letter, scores in re.findall(r"^(\w+) \((\w)\) & (.*) \\\\$", text, re.MULTILINE):
+        rows[name] = (letter, [re.search(r"\^\{(\w*)|$", score)[1] or "" for score in scores.split(" & ")])
+    own, wins = rows[MINE]
+    return [
+        (other, dataset.split(" (")[0], letter in wins[place] or own in of_other[place])
+        for other, (letter, of_other) in rows.items()
+        for place, dataset in enumerate(datasets)
+        if other in OTHERS and " (" in dataset
+    ]
+
+
+def of_signs(site: Site) -> list[tuple]:
+    """Return (other, dataset, whether they are told apart) by ° and * on the page, † and the group in the files."""
+    table = metric_tables(site.grid, site.answers)[0]
+    folder = site.folder / "results/grids/voice/tables"
+    groups = pd.read_csv(folder / "ndcg@10.csv", index_col=0)[table_files.BEST_COLUMN]
+    texts = pd.read_csv(folder / "ndcg@10.md", sep="|", skipinitialspace=True, nrows=len(site.grid.rows) + 1)
+    texts = texts.rename(columns=str.strip).set_index("nDCG@10").rename(str.strip)
+    best = site.answers.significance.groupby("dataset")["best"].first()
+    found = []
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            if column.names:
+                continue
+            if row.system == MINE:
+                found.append(("bm25", column.key, cell.to_baseline.endswith("*")))
+            elif best[column.key] == MINE:
+                alike = row.system in groups[column.key].split(", ")
+                assert ("†" in texts.loc[column.key, row.system], "°" in cell.marks) == (alike, alike)
+                found.append((row.system, column.key, not alike))
+    return [told for told in found if told[0] in OTHERS]
+
+
+def test_all_outputs_say_the_same_of_a_planned_difference(site, capsys):
+    known = defaultdict(set)
+    for other, dataset, interval, verdict in [*of_answer(site), *of_compare(site), *of_page(site)]:
+        known[other, dataset].add((interval, verdict))
+    for pair, said in known.items():
+        assert len(said) == 1, (pair, said)
+    assert {other for other, _ in known} == set(OTHERS)
+    signs = of_signs(site)
+    assert {other for other, *_ in signs} == set(OTHERS)
+    for other, dataset, differs in [*of_letters(site, capsys), *signs]:
+        ((_, verdict),) = known[other, dataset]
+        assert differs == (verdict in ("better", "worse")), (other, dataset, verdict)
+
+
+def test_the_tukey_test_alone_would_say_otherwise(site):
+    """The grids have planned pairs on which the tests differ, or the test above could not fail."""
+    table = comparisons.verdicts(site.grid, site.answers.pairs)
+    planned = table[table["planned"]]
+    tukey = planned["p_tukey"] <= 0.05
+    better = planned["verdict"] == comparisons.BETTER
+    assert (better & ~tukey).any()
+    assert (tukey & ~better).any()
