@@ -83,7 +83,8 @@ def against(means: np.ndarray, baseline: int, *, lower_is_better: bool = False) 
     losses = (better < -ROUNDING).sum(axis=0)
     overall = means.mean(axis=0)
     reference = overall[baseline]
-    p_sign = [binomtest(int(w), int(w + k)).pvalue if w + k else 1.0 for w, k in zip(wins, losses, strict=True)]
+    decided = zip(wins, wins + losses, strict=True)
+    p_sign = [binomtest(int(won), int(number)).pvalue if number else 1.0 for won, number in decided]
     few = f"a test over fewer than {FEW_DATASETS} datasets finds only large differences (datasets here: {len(means)})"
     return {
         "difference": overall - reference,

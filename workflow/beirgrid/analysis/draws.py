@@ -68,7 +68,8 @@ def count_extreme_signs(
     drawn = _mix(seed + groups + _steps(first, patterns)[:, None]) & np.uint64(2**_BITS - 1)
     signs = _SIGNS[drawn.view(np.int64)].reshape(patterns, -1)[:, : len(weighted)]
     sums = (signs @ weighted).T
-    extreme: np.ndarray = (np.abs(sums[pairs[:, 0]] - sums[pairs[:, 1]]) >= least[:, None]).sum(axis=1)
+    differences = np.abs(sums[pairs[:, 0]] - sums[pairs[:, 1]])
+    extreme: np.ndarray = (differences >= least[:, None]).sum(axis=1)
     return extreme
 
 

@@ -140,7 +140,8 @@ def mean_intervals(
 
 def _mean_influence(values: np.ndarray, parts: Sequence[int] | None) -> np.ndarray:
     """Return each query's weighted influence on the mean of its part."""
-    centred = [rows - rows.mean(axis=0) for rows in np.split(values, np.cumsum(parts or [len(values)])[:-1])]
+    ends = np.cumsum(parts or [len(values)])
+    centred = [rows - rows.mean(axis=0) for rows in np.split(values, ends[:-1])]
     influence: np.ndarray = query_weights(len(values), parts)[:, None] * np.concatenate(centred)
     return influence
 
@@ -157,7 +158,8 @@ def effect_sizes(differences: np.ndarray) -> Student:
     deviations = differences.std(axis=0, ddof=1) if count > 1 else np.zeros(len(means))
     varies = deviations > ROUNDING
     standard = (differences - means) / np.where(varies, deviations, 1)
-    effects = np.where(varies, means / np.where(varies, deviations, 1), np.where(np.abs(means) <= ROUNDING, 0, np.nan))
+    constant = np.where(np.abs(means) <= ROUNDING, 0, np.nan)
+    effects = np.where(varies, means / np.where(varies, deviations, 1), constant)
     return student(standard - effects * (standard**2 - 1) / 2)._replace(mean=effects)
 
 
@@ -197,7 +199,8 @@ def randomisation(
     queries, systems, metrics = scores.shape
     weighted = scores.reshape(queries, -1) * (queries * query_weights(queries, parts))[:, None]
     first, second = pairs_of_each(systems, metrics)
-    p = np.array([exact_randomisation(weighted[:, i] - weighted[:, j]) for i, j in zip(first, second, strict=True)])
+    differences = (weighted[:, i] - weighted[:, j] for i, j in zip(first, second, strict=True))
+    p = np.array([exact_randomisation(of_queries) for of_queries in differences])
     rest = np.isnan(p)
     if rest.any():
         pairs = np.stack([first[rest], second[rest]], axis=1)
@@ -228,7 +231,8 @@ def holm(p: np.ndarray) -> np.ndarray:
     tests = np.flatnonzero(~np.isnan(p))
     order = tests[np.argsort(p[tests])]
     corrected = np.full(len(p), np.nan)
-    corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)), 1)
+    multiplied = p[order] * np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(np.maximum.accumulate(multiplied), 1)
     return corrected
 
 

@@ -406,14 +406,17 @@ def zero_shot_pairs(
     rows = []
     for (metric, system, other), pair in table.groupby(["metric", "system", "other"], sort=False):
         names = sorted(pair["dataset"])
-        mean, other_mean = (np.mean([means[metric, name, on] for on in names]) for name in (system, other))
+        mean = np.mean([means[metric, system, name] for name in names])
+        other_mean = np.mean([means[metric, other, name] for name in names])
         better = -pair["difference"] if measures.lower_is_better(str(metric)) else pair["difference"]
-        wins, losses = (int((sign * better > ROUNDING).sum()) for sign in (1, -1))
+        wins = int((better > ROUNDING).sum())
+        losses = int((better < -ROUNDING).sum())
         average = comparisons.over_datasets(pair)
-        p = average.p() if len(pair) >= LEAST_DATASETS else [math.nan]
-        numbers = [float(of_pair[0]) for of_pair in (average.mean, *average.interval(), p)]
-        row = (metric, system, other, len(pair), ", ".join(names), mean, other_mean, *numbers)
-        rows.append((*row, wins, len(pair) - wins - losses, losses))
+        low, high = average.interval()
+        p = average.p()[0] if len(pair) >= LEAST_DATASETS else math.nan
+        means_of_both = (len(pair), ", ".join(names), mean, other_mean)
+        difference = (float(average.mean[0]), float(low[0]), float(high[0]), float(p))
+        rows.append((metric, system, other, *means_of_both, *difference, wins, len(pair) - wins - losses, losses))
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 
@@ -441,10 +444,10 @@ def compare_grid(grid: GridSummary, cells: Cells) -> tuple[dict[str, pd.DataFram
     counted = [name for name in grid.counted_once if name in rows]
     training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     compared = [compare(dataset, baseline=baseline, seed=seed)._asdict() for dataset in rows.values()]
-    made = {
-        kind: typed(kind, pd.concat([pd.DataFrame(), *(tables[kind] for tables in compared)], ignore_index=True))
-        for kind in Comparison._fields
-    }
+    made = {}
+    for kind in Comparison._fields:
+        of_datasets = [tables[kind] for tables in compared]
+        made[kind] = typed(kind, pd.concat([pd.DataFrame(), *of_datasets], ignore_index=True))
     over = [table[table["dataset"].isin(counted)] for table in (made["pairs"], made["significance"])]
     chosen = [rows[name] for name in counted]
     across = compare_across(chosen, systems=grid.systems, baseline=baseline, **training)

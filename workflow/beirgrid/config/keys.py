@@ -19,7 +19,10 @@ def keys() -> list[dict[str, str]]:
     for kind, *row in _below(schema, "", schema["$defs"]):
         rows.setdefault(tuple(row), []).append(kind)
     names = ("key", "value", "default", "meaning")
-    return [dict(zip(names, row, strict=True)) | {"of": ", ".join(filter(None, kinds))} for row, kinds in rows.items()]
+    found = []
+    for texts, kinds in rows.items():
+        found.append(dict(zip(names, texts, strict=True)) | {"of": ", ".join(filter(None, kinds))})
+    return found
 
 
 def _below(kind: dict[str, Any], path: str, kinds: dict[str, Any]) -> Iterator[tuple[str, ...]]:

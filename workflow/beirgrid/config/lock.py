@@ -55,7 +55,9 @@ def keep(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     with files.locked(_FLOCK):
         locked = read()
         known = names()
-        known = {kind: dict(sorted((known[kind] | dict(facts.get(kind, {}))).items())) for kind in _KINDS}
+        for kind in _KINDS:
+            both = known[kind] | dict(facts.get(kind, {}))
+            known[kind] = dict(sorted(both.items()))
         files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
     return known
 

@@ -141,7 +141,8 @@ class LoadedModel(OpenModel, Generic[EntryT]):
             results = forward(dict(inputs))  # the library adds its outputs to the dict
         if self.overflows is None:
             return results
-        finite = torch.stack([result.reshape(len(result), -1).isfinite().all(1) for result in results]).all(0)
+        of_results = [result.reshape(len(result), -1).isfinite().all(1) for result in results]
+        finite = torch.stack(of_results).all(0)
         if bool(finite.all()):
             return results
         with self.counting:

@@ -106,7 +106,8 @@ class SparseTextEncoder(SparseVectors):
         read = self.tokenizer([prompt + text for text in texts], add_special_tokens=False, verbose=False)["input_ids"]
         tokens = np.concatenate(read).astype(np.int32)
         ends = np.cumsum([0, *map(len, read)])
-        counts = scipy.sparse.csr_matrix((np.ones(len(tokens), np.float32), tokens, ends), (len(texts), self.dimension))
+        ones = np.ones(len(tokens), np.float32)
+        counts = scipy.sparse.csr_matrix((ones, tokens, ends), (len(texts), self.dimension))
         counts.sum_duplicates()
         return counts
 

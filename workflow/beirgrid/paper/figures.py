@@ -208,7 +208,8 @@ def _density(bins: pd.DataFrame) -> dict[str, Any]:
     """Return the shape of a distribution as matplotlib's ``violin`` takes it, from bins of a histogram."""
     places = np.log1p((bins["low"] + bins["high"]).to_numpy(np.float64) / 2)
     at = np.linspace(max(places.min() - 3 * _SPREAD, 0), places.max() + 3 * _SPREAD, 300)
-    heights = np.exp(-(((at[:, None] - places) / _SPREAD) ** 2) / 2) @ bins["documents"].to_numpy(np.float64)
+    kernels = np.exp(-(((at[:, None] - places) / _SPREAD) ** 2) / 2)
+    heights = kernels @ bins["documents"].to_numpy(np.float64)
     words = np.expm1(at)
     middle = float(np.median(words))  # violin asks for it, and draws it only on demand
     return {"coords": words, "vals": heights, "min": words[0], "max": words[-1], "mean": middle, "median": middle}

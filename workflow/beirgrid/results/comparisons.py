@@ -52,7 +52,8 @@ class Student(NamedTuple):
         """
         from scipy.special import stdtrit
 
-        half = np.where(self._is_defined(), self.error, np.nan) * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
+        error = np.where(self._is_defined(), self.error, np.nan)
+        half = error * stdtrit(self.freedom, 1 - ALPHA / (2 * tests))
         return self.mean - half, self.mean + half
 
     def p(self, tests: int | np.ndarray = 1) -> np.ndarray:

@@ -122,15 +122,18 @@ def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None
     another if its 95th percentile is below the other's median.
     """
     owners = {member: system for system, members in grid.seeds.items() for member in members}
-    named = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
-    of_cells = named.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
+    measured = answers.efficiency.assign(system=answers.efficiency["system"].replace(owners))
+    of_cells = measured.groupby(["system", "dataset"], sort=False)[[*_OF_CELLS]].mean()
     costs = of_cells.groupby("system", sort=False).agg(_OF_CELLS)
     means = main_comparison(answers.across[answers.across["metric"] == grid.metrics[0]])
-    table = means[["system", "metric", "mean", "datasets"]].merge(costs, "left", left_on="system", right_index=True)
-    table = table.reset_index(drop=True).assign(latency_ms=np.nan, p95_ms=np.nan)
+    means = means[["system", "metric", "mean", "datasets"]]
+    table = means.merge(costs, "left", left_on="system", right_index=True).reset_index(drop=True)
+    table = table.assign(latency_ms=np.nan, p95_ms=np.nan)
     if latency is not None:
-        whole = latency[latency["as_run"]].sort_values("p50_ms").drop_duplicates(["system", "dataset"])
-        fastest = whole.groupby("system")[["p50_ms", "p95_ms"]].mean().rename(owners).groupby(level=0).mean()
+        whole = latency[latency["as_run"]].sort_values("p50_ms")
+        fastest_hardware = whole.drop_duplicates(["system", "dataset"])
+        of_members = fastest_hardware.groupby("system")[["p50_ms", "p95_ms"]].mean()
+        fastest = of_members.rename(owners).groupby(level=0).mean()
         table[["latency_ms", "p95_ms"]] = fastest.reindex(table["system"]).to_numpy()
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"], table["p95_ms" if cost == "latency_ms" else cost])

@@ -124,7 +124,8 @@ class RanxFuser:
         judged: dict[str, dict[str, int]] = {}
         for query in queries:
             names = self.documents.setdefault(query, {})
-            names |= {document: str(len(names) + n) for n, document in enumerate(grades[query].keys() - names.keys())}
+            unranked = grades[query].keys() - names.keys()
+            names |= {document: str(len(names) + n) for n, document in enumerate(unranked)}
             judged[query] = {names[document]: grade for document, grade in grades[query].items()}
         with _plain_python():
             of_ranx = _RANX["ranx"].Qrels()

@@ -88,7 +88,8 @@ def reordered(query: str, ranking: Ranking, scores: Mapping[tuple[str, str], flo
     rest = ranking.ids[depth:]
     floor = float(head.scores[-1]) if top else 0.0
     # Steps large enough for float32 at any logit's size, so that no ties reorder the rest.
-    below = np.float32(floor) - np.maximum(1.0, abs(floor)) * np.arange(1, len(rest) + 1, dtype=np.float32) / 1024
+    step = np.maximum(1.0, abs(floor)) / 1024
+    below = np.float32(floor) - step * np.arange(1, len(rest) + 1, dtype=np.float32)
     return Ranking([*head.ids, *rest], np.concatenate([head.scores, below.astype(np.float32)]))
 
 

@@ -141,7 +141,8 @@ def _search_bits(shards: Sequence[Any], queries: np.ndarray, depth: int, kind: B
     for index in _each(shards, kind, dimension):
         codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
         for number, query in enumerate(queries.astype(np.float64)):
-            rows = np.sort(nearest.I[number][(nearest.I[number] >= first) & (nearest.I[number] < first + index.ntotal)])
+            found = nearest.I[number]
+            rows = np.sort(found[(found >= first) & (found < first + index.ntotal)])
             bits = np.unpackbits(codes[rows - first], axis=1, count=dimension)
             best.add(number, rows, (bits * query).sum(axis=1))  # equal bits have equal sums, other than of a product
         first += index.ntotal

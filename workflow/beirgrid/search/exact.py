@@ -221,7 +221,8 @@ def _nearest_in_torch(queries: np.ndarray, shard: np.ndarray, most: int, device:
     for start in range(0, len(shard), size):
         block = of_device @ tensor(shard[start : start + size]).T
         largest, columns = block.topk(min(most, block.shape[1]))
-        products, order = torch.cat([products, largest], 1).topk(min(most, products.shape[1] + largest.shape[1]))
+        both = torch.cat([products, largest], 1)
+        products, order = both.topk(min(most, both.shape[1]))
         rows = torch.cat([rows, columns + start], 1).gather(1, order)
     return products.cpu().numpy(), rows.cpu().numpy()
 

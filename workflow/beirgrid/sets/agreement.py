@@ -53,7 +53,8 @@ def krippendorff(values: np.ndarray) -> float:
         return float("nan")
     sizes = counts.sum(1)[:, None, None]
     same = np.eye(counts.shape[1])
-    coincidences = ((counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * same) / (sizes - 1)).sum(0)
+    pairs = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * same  # of two different judges
+    coincidences = (pairs / (sizes - 1)).sum(0)
     totals = coincidences.sum(0)
     sums = np.concatenate([[0.0], np.cumsum(totals)])
     # Ordinal distance of two grades: the number of values between them, with both end points counted half.

@@ -90,7 +90,8 @@ def sample(log: Iterable[SetQuery], size: int, seed: int = 0) -> list[SetQuery]:
     volume = sum(counts.values())
     strata: dict[str, list[SetQuery]] = {}
     before = 0
-    for number, (words, count) in enumerate(sorted(counts.items(), key=lambda item: (-item[1], item[0])), start=1):
+    often_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    for number, (words, count) in enumerate(often_first, start=1):
         stratum = ("head", "torso", "tail")[min(2, 3 * before // volume)]
         strata.setdefault(stratum, []).append(SetQuery(f"q{number}", spelling[words], count, stratum))
         before += count

@@ -55,7 +55,11 @@ def catalogue(
     grid = Grid(merged([path.absolute() for path in configfile]))
     place = directory if kind == "runs" else results_folder.working_folder(directory)[0]  # runs may be one grid's
     rows = (row for row in _KINDS[kind](grid, place) if row.get("here", True) or not here)
-    shown = [row for row in rows if all(word.lower() in " ".join(map(_text, row.values())).lower() for word in words)]
+    shown = []
+    for row in rows:
+        text = " ".join(map(_text, row.values())).lower()
+        if all(word.lower() in text for word in words):
+            shown.append(row)
     if json:
         print(dumps(shown, indent=1, ensure_ascii=False))
     elif shown:

@@ -149,7 +149,8 @@ def _pairs(first: Results, system: str, second: Results, other: str, datasets: S
     for systems in named or [(name, name) for name in dict.fromkeys([*first.systems, *second.systems])]:
         a = first.rows(systems[0])
         b = second.rows(systems[1])
-        pairs += [Pair(systems, dataset, (a.get(dataset, ()), b.get(dataset, ()))) for dataset in {**a, **b}]
+        for dataset in {**a, **b}:
+            pairs.append(Pair(systems, dataset, (a.get(dataset, ()), b.get(dataset, ()))))
     if unknown := [name for name in datasets if name not in {pair.dataset for pair in pairs}]:
         raise DataError(f"--datasets: neither A nor B has {unknown[0]!r}")
     pairs = [pair for pair in pairs if not datasets or pair.dataset in datasets]
@@ -251,7 +252,8 @@ def _compare_cells(
     paths = {f"{i:06}": run.per_query for i, run in enumerate(runs)}  # read_dataset sorts the names
     read = read_dataset(pair.dataset, paths, metrics, scores.main_metric(first[0].scores), _queries(runs))
     parts = np.split(read.scores, np.cumsum([len(side) for side in sides])[:-1], axis=1)
-    means = read._replace(systems=("",) * len(sides), scores=np.stack([part.mean(axis=1) for part in parts], axis=1))
+    over_seeds = np.stack([part.mean(axis=1) for part in parts], axis=1)
+    means = read._replace(systems=("",) * len(sides), scores=over_seeds)
     rows = [_rows(cells, tolerance, reproduction) for (cells,) in by_units([means])]
     table = pd.concat(rows, ignore_index=True)
     about: dict[str, Any] = {"system": pair.systems[0], "other": pair.systems[1], "dataset": pair.dataset}

@@ -83,7 +83,8 @@ def _read(result: Result, ancestry: lineage.Ancestry) -> ExportedCell:
 # TREC
 
 # The header of ir_metadata (Breuer et al., 2022) is YAML in comments.
-_START, _END = "# ir_metadata.start\n", "# ir_metadata.end\n"
+_START = "# ir_metadata.start\n"
+_END = "# ir_metadata.end\n"
 _REPOSITORY = "https://github.com/beirgrid/beirgrid"
 Metadata = Annotated[
     bool,

@@ -137,7 +137,10 @@ def recall_of_exact(opened: OpenSystem, texts: Sequence[str], ids: Sequence[Sequ
     if not opened.exact:
         return np.nan
     best = [opened.exact({"": text})[""].ids[:COMPARED] for text in texts]
-    shares = [len({*exact} & {*own[:COMPARED]}) / len(exact) for exact, own in zip(best, ids, strict=True) if exact]
+    shares = []
+    for exact, own in zip(best, ids, strict=True):
+        if exact:
+            shares.append(len({*exact} & {*own[:COMPARED]}) / len(exact))
     return float(np.mean(shares)) if shares else np.nan
 
 

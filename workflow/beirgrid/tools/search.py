@@ -186,15 +186,15 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
     text = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=cell.dataset))).get(query, "")
     yield f"query {query}: {text}"
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
-    systems = dict.fromkeys([cell.system, *(system for system, dataset in results.cells if dataset == cell.dataset)])
-    places = {system: results.cells[system, cell.dataset].run for system in systems}
-    rankings = {
-        system: runs.read(provenance.artifact(place)).get(query, runs.EMPTY).ids
-        for system, place in places.items()
-        if place.is_file()
-    }
+    others = [system for system, dataset in results.cells if dataset == cell.dataset]
+    rankings = {}
+    for system in dict.fromkeys([cell.system, *others]):
+        place = results.cells[system, cell.dataset].run
+        if place.is_file():
+            rankings[system] = runs.read(provenance.artifact(place)).get(query, runs.EMPTY).ids
     grades = qrels.read(provenance.artifact(cell.qrels)).get(query, {})
-    relevant = [name for name in sorted(grades, key=lambda name: -grades[name]) if grades[name] > 0]
+    best_first = sorted(grades, key=lambda name: -grades[name])
+    relevant = [name for name in best_first if grades[name] > 0]
     rows = [[*(f"rank in {system}" for system in rankings), "grade", "document", "title"]]
     for name, document in documents(cell.dataset, [*rankings[cell.system][:depth], *relevant]).items():
         ranks = [str(ids.index(name) + 1) if name in ids else "-" for ids in rankings.values()]

@@ -76,9 +76,10 @@ def _stages(current: Execution) -> Iterator[str]:
         counts = [count[rule] for count in states.values()]
         all_jobs = max(total.get(rule, 0), sum(counts))
         rows.append([rule, *counts, all_jobs - sum(counts), all_jobs])
-    sums = [sum(column) for column in list(zip(*rows, strict=True))[1:]] or [0] * 5
+    head = ["stage", *states, "waiting", "of"]
+    sums = [sum(row[column] for row in rows) for column in range(1, len(head))]
     cells = [[str(cell or "") for cell in row] for row in [*rows, ["total", *sums]]]
-    yield from column_lines([["stage", *states, "waiting", "of"], *cells], [True, *[False] * 5])
+    yield from column_lines([head, *cells], [True, *[False] * len(sums)])
 
 
 def speed(current: Execution) -> str:

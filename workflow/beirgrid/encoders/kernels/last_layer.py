@@ -70,7 +70,8 @@ def _probe(transformer: Any) -> dict[str, torch.Tensor]:
     size = transformer.config.vocab_size
     shape = len(_LENGTHS), max(_LENGTHS)
     ids = (size // 2 + torch.arange(shape[0] * shape[1], device=device).reshape(shape)) % size
-    mask = (torch.arange(shape[1], device=device) < torch.tensor(_LENGTHS, device=device)[:, None]).long()
+    lengths = torch.tensor(_LENGTHS, device=device)
+    mask = (torch.arange(shape[1], device=device) < lengths[:, None]).long()
     return {"input_ids": ids, "attention_mask": mask}
 
 

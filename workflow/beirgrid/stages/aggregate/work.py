@@ -94,9 +94,11 @@ def collect_scores(grid: GridSummary, cells: Cells, intervals: pd.DataFrame) -> 
             row["queries"] = sum(map(len, tables))
             row |= _made_by([[*part.steps.values()] for part in parts.values() if part])
         for metric in grid.metrics:
-            value = sum(table[metric].mean() for table in tables) / len(tables) if status == DONE else None
+            means = [table[metric].mean() for table in tables]
+            value = sum(means) / len(means) if status == DONE else None
             rows.append({**row, "metric": metric, "value": value})
-    table = pd.DataFrame(rows, columns=[name for name in columns("scores") if name not in ("low", "high")])
+    of_cells = [name for name in columns("scores") if name not in ("low", "high")]
+    table = pd.DataFrame(rows, columns=of_cells)
     return typed("scores", table.merge(intervals, "left", ["system", "dataset", "metric"]))
 
 

@@ -161,7 +161,8 @@ def _ranked(
         ids = ids_of(rows)
         for number, query in enumerate(list(texts)[start:stop]):
             ranked = rows[number] >= 0  # a row below 0 is none
-            run[query] = limits.ranking(query, ids.take(rows[number][ranked]).to_pylist(), scores[number][ranked])
+            names = ids.take(rows[number][ranked]).to_pylist()
+            run[query] = limits.ranking(query, names, scores[number][ranked])
     return run
 
 

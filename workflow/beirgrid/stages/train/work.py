@@ -249,7 +249,8 @@ def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
             fitted.add(1)
         x = torch.cat(features)
         y = torch.cat(targets)
-        ridge = RIDGE * len(x) * x.var() * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+        ridge = RIDGE * len(x) * x.var() * identity
         weight = torch.linalg.solve(x.T @ x + ridge, x.T @ y)
         model[2].linear.weight.copy_(weight[None])
         model[2].linear.bias.zero_()
