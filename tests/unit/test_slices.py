@@ -12,10 +12,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from helpers import main
+from helpers import hub, main, write_collection
+from model_hub import serve
 
+from beirgrid.collections import slices
+from beirgrid.config.datasets import Slice
 from beirgrid.config.load import merged
 from beirgrid.core import paths
+from beirgrid.core.errors import DataError
+from beirgrid.graph import artifacts
+from beirgrid.graph.dag import jobs_behind
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.page.answer import answer
@@ -228,3 +234,54 @@ def test_a_slice_changes_no_other_job():
     plain, sliced = (Rules(Grid(of), own_python=True) for of in made)
     assert sliced.digests.items() >= plain.digests.items()
     assert sliced.digests.keys() - plain.digests.keys() == {paths.SLICE.format(dataset="demo", slice="short")}
+
+
+# Decontaminated: the queries that another dataset keeps
+
+
+@pytest.mark.slow  # it imports mteb
+def test_a_slice_by_a_decontaminated_set_is_fetched_at_the_commit_that_mteb_pins(tmp_path, monkeypatch):
+    """From a hub on the loopback interface, whose set keeps two of three queries over a smaller corpus."""
+    text = "claims are {} of documents".format
+    whole = [{"_id": f"q{number}", "text": text(number)} for number in range(3)]
+    documents = [{"_id": f"d{number}", "title": "", "text": f"text {number}"} for number in range(4)]
+    folder = write_collection(
+        tmp_path / "scifact", documents, whole, {"test": [(f"q{n}", f"d{n}", 1) for n in range(3)]}
+    )
+    layout: dict[str, dict[str, Any]] = {
+        "corpus": {"corpus": [{**row, "_id": row["_id"]} for row in documents[1:]]},
+        "queries": {"queries": whole[1:]},
+        "default": {"test": [{"query-id": f"q{n}", "corpus-id": f"d{n}", "score": 1} for n in (1, 2)]},
+    }
+    hub(tmp_path / "data", layout)
+    own = {"path": str(folder), "source": "local", "documents": 4}
+    sliced = {"queries": 3, "slices": {"decontaminated": {"dataset": "SciFactDecontaminated"}}}
+    more = {"corpora": {"scifact": own, "SciFactDecontaminated": {"documents": 3}}, "datasets": {"scifact": sliced}}
+    monkeypatch.chdir(tmp_path)
+    with serve() as loopback:
+        for name, value in loopback.environment(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        grid = Grid(merged(more={"grid": {"systems": ["bm25-flat"], "datasets": ["scifact"]}, **more}))
+        pinned = grid.config.corpora["SciFactDecontaminated"]
+        assert (pinned.id, pinned.revision[:8]) == ("iamfortytwo/scifact-decontaminated", "ad05bded")
+        paths_of = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+        contents = {str(path.relative_to(tmp_path / "data")): path.read_bytes() for path in paths_of}
+        loopback.commits[f"datasets/{pinned.id}", pinned.revision] = contents
+        rules = Rules(grid, own_python=True)
+        [end] = [end for end in artifacts.ends(grid) if end.job.rule == "fetch_slice"]
+        for job in jobs_behind(grid, end):
+            rules.run(job)
+    assert _kept(end.path) == ["q1", "q2"]
+    assert grid.datasets == ["scifact"]
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"q99": "word"}, "X has the query 'q99', which is not judged in this dataset"),
+        ({"q0": "another"}, "the query 'q0' of X has another text: 'another'"),
+    ],
+)
+def test_a_set_of_other_queries_chooses_none(others, message):
+    with pytest.raises(DataError, match=message):
+        slices.choose("datasets.x.slices.bad", Slice(dataset="X"), WORDS, (), others)

@@ -12,18 +12,21 @@ from . import lines
 from .sources import Query
 
 
-def choose(name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query]) -> list[str]:
+def choose(
+    name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query], others: Mapping[str, str]
+) -> list[str]:
     """Return the ids of the judged queries to which all keys of a slice apply, in their order.
 
     Args:
         name: key of the slice, for messages.
         texts: query id to text, of the judged queries.
         source: the queries as their source has them, in which a column is looked up.
+        others: query id to text, of the dataset that the slice names.
 
     Raises:
         DataError: the file names a query that is not judged, no query has the column, or no or every query is chosen.
     """
-    conditions = list(_conditions(name, entry, texts, source))
+    conditions = list(_conditions(name, entry, texts, source, others))
     kept = [query for query in texts if all(query in met for met in conditions) != entry.invert]
     place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
     if not kept:
@@ -33,12 +36,16 @@ def choose(name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Q
     return kept
 
 
-def _conditions(name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query]) -> Iterator[set[str]]:
+def _conditions(
+    name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query], others: Mapping[str, str]
+) -> Iterator[set[str]]:
     """Yield the queries to which each key of a slice applies."""
     if entry.path:
         yield _listed(resolve_path(entry.path), texts)
     if entry.column:
         yield _of_value(name, entry, source)
+    if entry.dataset:
+        yield _in_both(f"{name}.dataset", entry.dataset, texts, others)
     words = {query: len(text.split()) for query, text in texts.items()}
     if entry.least_words:
         yield {query for query in texts if words[query] >= entry.least_words}
@@ -54,6 +61,16 @@ def _listed(path: Path, texts: Mapping[str, str]) -> set[str]:
             raise DataError(f"{place}: the dataset has no judged query {quoted(query)}")
         listed.add(query)
     return listed
+
+
+def _in_both(place: str, other: str, texts: Mapping[str, str], others: Mapping[str, str]) -> set[str]:
+    """Return the queries of another dataset. Ids alone prove nothing, so the texts must be the same."""
+    for query, text in others.items():
+        if query not in texts:
+            raise DataError(f"{place}: {other} has the query {quoted(query)}, which is not judged in this dataset")
+        if text.split() != texts[query].split():
+            raise DataError(f"{place}: the query {quoted(query)} of {other} has another text: {quoted(text)}")
+    return {*others}
 
 
 def _of_value(name: str, entry: Slice, source: Iterable[Query]) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from ..core.checkout import resolve_path
 from ..measures import USUAL, metric_key
@@ -90,6 +90,9 @@ class Slice(Entry):
     path: PathName | None = Field(None, description="File with the ids of its queries, one per line.")
     column: str = Field("", description="Key of the queries in their source, or of their metadata. Goes with value.")
     value: str | int | bool | None = Field(None, description="What its queries have in the column.")
+    dataset: Annotated[str | None, Refers(("datasets",))] = Field(
+        None, description="Dataset that has its queries, by id: SciFactDecontaminated has 41 of scifact."
+    )
     least_words: Count | None = Field(None, description="Fewest words of its queries, cut at white space.")
     most_words: Count | None = Field(None, description="Most words of its queries.")
     invert: bool = Field(False, description="true: all other queries of the dataset.")
@@ -98,7 +101,7 @@ class Slice(Entry):
         if bool(self.column) != (self.value is not None):
             yield "column and value go together"
         if not self.model_fields_set - {"invert"}:
-            yield "needs one of the keys path, column, least_words, most_words"
+            yield "needs one of the keys path, column, dataset, least_words, most_words"
 
 
 class Dataset(Entry):
@@ -126,7 +129,9 @@ class Dataset(Entry):
     group: str = Field("", description="Benchmark that the dataset belongs to.")
     statistics: Statistics = Field(Statistics(), description="Known figures (BEIR: the paper's Table 1) for job sizes.")
     mean_of: Annotated[Names, Refers(("datasets",))] = Field((), description="Datasets whose mean this one is.")
-    slices: dict[Name, Slice] = Field({}, description="Groups of its queries, which have rows of their own.")
+    slices: dict[Annotated[Name, WithJsonSchema({"type": "string"})], Slice] = Field(
+        {}, description="Groups of its queries, which have rows of their own."
+    )
 
     def _problems(self) -> Iterator[str]:
         own = {"corpus", "id", "revision", "split", "dev", "queries", "queries_are_documents", "slices"}

@@ -46,23 +46,46 @@ def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[s
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
     rows = raw["grid"].get("datasets")
     names = isinstance(rows, list) and all(isinstance(row, str) for row in rows)  # the validation refuses others
-    unknown = [row for row in rows if row not in raw["datasets"]] if names else []
+    kept = _kept_by_slices(raw["datasets"]) if names else []
+    unknown = [row for row in (*rows, *kept) if not _is_whole(raw["datasets"].get(row, {}))] if names else []
     if not unknown:
         return raw, mteb_names()
     locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
     rows = [name for row in rows for name in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
-    needed = list(rows)
+    datasets, corpora = _with_facts(raw, [*rows, *kept], locked["datasets"])
+    # Models read no query of a dataset that only chooses those of slices: it changes none of their prompts.
+    read = [row for row in datasets if row in locked["datasets"] and (row in rows or row not in kept)]
+    tasks = mteb_names() | {row: locked["datasets"][row]["task"] for row in read}
+    grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
+    return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
+
+
+def _with_facts(
+    raw: Mapping[str, Any], needed: list[str], locked: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the datasets and the corpora of a configuration with those that are needed and that mteb lists."""
     datasets = dict(raw["datasets"])
     corpora = dict(raw["corpora"])
     for row in needed:
-        if row not in raw["datasets"] and (facts := locked["datasets"].get(row)):
-            datasets[row] = facts["dataset"]
+        own = raw["datasets"].get(row, {})
+        if not _is_whole(own) and (facts := locked.get(row)):
+            datasets[row] = _over(facts["dataset"], own)
             needed += facts["dataset"].get("mean_of", [])
             if "corpus" in facts:
                 corpora[row] = _over(facts["corpus"], corpora.get(row, {}))
-    tasks = mteb_names() | {row: locked["datasets"][row]["task"] for row in datasets if row in locked["datasets"]}
-    grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
-    return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
+    return datasets, corpora
+
+
+def _is_whole(dataset: Mapping[str, Any]) -> bool:
+    """Tell whether a dataset has an entry of its own, and not only keys over those that mteb states."""
+    return "corpus" in dataset or "mean_of" in dataset
+
+
+def _kept_by_slices(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the datasets that slices name."""
+    slices = [entry.get("slices") for entry in datasets.values()]
+    keys = [each for of_dataset in slices if isinstance(of_dataset, dict) for each in of_dataset.values()]
+    return [str(each["dataset"]) for each in keys if isinstance(each, dict) and "dataset" in each]
 
 
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:

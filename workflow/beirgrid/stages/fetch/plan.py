@@ -117,7 +117,8 @@ class FetchSlice(Stage):
     costs = {"queries": Cost(seconds=1e-4, memory=1e-3)}  # assumed
 
     def inputs(self, grid: Grid, dataset: str, slice: str) -> Inputs:
-        return {"queries": artifacts.queries(dataset)}
+        other = grid.config.datasets[dataset].slices[slice].dataset
+        return {"queries": artifacts.queries(dataset), **({"others": artifacts.queries(other)} if other else {})}
 
     def files(self, grid: Grid, dataset: str, slice: str) -> Iterable[str]:
         entry = grid.config.datasets[dataset].slices[slice]

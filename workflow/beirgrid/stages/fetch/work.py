@@ -84,6 +84,7 @@ def fetch_slice(
     name: Annotated[str, "key of the slice"],
     entry: Annotated[Slice, "registry entry of the slice, JSON"],
     queries: Annotated[Artifact, "the fetched queries.parquet"],
+    others: Annotated[Artifact | None, "queries.parquet of the dataset that has the queries of the slice"] = None,
     dataset: Annotated[Dataset | None, "registry entry of the dataset, JSON, if the slice names a column"] = None,
     corpus_entry: Annotated[Corpus | None, "registry entry of its corpus, JSON, as above"] = None,
 ) -> Made:
@@ -94,7 +95,8 @@ def fetch_slice(
     """
     texts = collection.read_queries(queries)
     source = open_source(corpus_entry).queries(dataset) if corpus_entry and dataset else ()
-    kept = slices.choose(name, entry, texts, source)
+    other = collection.read_queries(others) if others else {}
+    kept = slices.choose(name, entry, texts, source, other)
     return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
