@@ -187,3 +187,17 @@ def test_what_cannot_be_evaluated_is_said(evaluator):
 
     with pytest.raises(BeirgridError, match="is NaN"):
         evaluator(Broken())
+
+
+def test_slices_stand_beside_their_dataset(evaluator):
+    """The mean of a slice and that of all other queries give the whole."""
+    slices = {"short": {"most_words": 9}, "others": {"most_words": 9, "invert": True}}
+    sliced = beirgrid.Evaluator("demo", metrics=METRICS, directory=evaluator.directory, slices=slices)
+    table = sliced.table(Letters()).pivot(index="dataset", columns="metric", values=["value", "queries"])
+    parts = table.loc[["demo:short", "demo:others"]]
+    queries = parts["queries"]["ndcg@10"]
+    short = sum(len(text.split()) <= 9 for text in sliced.queries.values())
+    assert queries.tolist() == [short, 50 - short]
+    for metric in METRICS:
+        assert np.average(parts["value"][metric], weights=queries) == pytest.approx(table["value"][metric]["demo"])
+    assert sliced(Letters())["demo:short_ndcg@10"] == table["value"]["ndcg@10"]["demo:short"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..graph.dag import jobs_behind
 from ..graph.grid import Grid
 from ..graph.rules import Rules
 from ..measures import parse_metric, per_query
+from ..results.summary import sliced
 from ..runs import runs
 from ..runs.restrictions import Restrictions
 from ..tools.run import configuration, is_own_collection
@@ -43,13 +45,21 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         >>> Trainer(model, evaluator=beirgrid.Evaluator("scifact"))  # doctest: +SKIP
     """
 
-    def __init__(self, dataset: str, *, metrics: Sequence[str] = ("ndcg@10",), directory: str | Path = ".") -> None:
-        """Fetch the dataset, unless the directory has it.
+    def __init__(
+        self,
+        dataset: str,
+        *,
+        metrics: Sequence[str] = ("ndcg@10",),
+        directory: str | Path = ".",
+        slices: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        """Fetch the dataset and its slices, unless the directory has it.
 
         Args:
             dataset: name of a registered dataset or of one that the directory has, or a folder in BEIR layout.
             metrics: metrics, name@k. The first is the one by which a trainer chooses checkpoints.
             directory: folder with the results of grids, in which the dataset is fetched.
+            slices: groups of its queries to show beside it, by name, with the keys of a configuration.
 
         Raises:
             ConfigError: the dataset is not registered.
@@ -59,7 +69,8 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.depth = max(_DEPTH, *(parse_metric(metric).k for metric in metrics))
         self.metrics = tuple(metrics)
         self.directory = Path(directory)
-        self.dataset = dataset = _fetch(dataset, self.directory)
+        self.dataset, ends = _fetch(dataset, self.directory, slices)
+        dataset = self.dataset
         self.primary_metric = f"{dataset}_{metrics[0]}"
         queries, record, grades = (
             provenance.artifact(self.directory / pattern.format(dataset=dataset))
@@ -70,13 +81,23 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         self.queries = collection.read_queries(queries)
         self.limits = Restrictions(queries, self.depth)
         self.qrels = qrels.read(grades)
+        self.rows = {dataset: [*self.qrels]}
+        self.rows |= {name: provenance.read_record(self.directory / path)["kept"] for name, path in ends.items()}
 
     def __call__(
         self, model: Any, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Return the mean of each metric, as ``{dataset}_{metric}``, and store it in the model's card if it has one."""
+        """Return the mean of each metric, as ``{dataset}_{metric}``, and store it in the model's card if it has one.
+
+        Those of a slice are ``{dataset}:{slice}_{metric}``.
+        """
         values = per_query(self.rank(model), self.qrels, self.metrics)
-        means = {f"{self.dataset}_{metric}": float(np.mean(of_queries)) for metric, of_queries in values.items()}
+        places = {query: place for place, query in enumerate(self.qrels)}
+        means = {
+            f"{row}_{metric}": float(np.mean(of_queries[[places[query] for query in queries]]))
+            for row, queries in self.rows.items()
+            for metric, of_queries in values.items()
+        }
         if hasattr(model, "model_card_data"):
             self.store_metrics_in_model_card_data(model, means, epoch, steps)
         return means
@@ -86,8 +107,10 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         import pandas as pd
 
         means = self(model)
-        columns = {"system": type(model).__name__, "dataset": self.dataset, "metric": self.metrics}
-        return pd.DataFrame({**columns, "value": list(means.values()), "queries": len(self.qrels)})
+        rows = [(row, metric, len(queries)) for row, queries in self.rows.items() for metric in self.metrics]
+        table = pd.DataFrame(rows, columns=["dataset", "metric", "queries"])
+        table = table.assign(system=type(model).__name__, value=list(means.values()))
+        return table[["system", "dataset", "metric", "value", "queries"]]
 
     def rank(self, model: Any) -> runs.Run:
         """Return the best documents of each query.
@@ -123,23 +146,29 @@ def _best(best: runs.Ranking, ids: np.ndarray, scores: np.ndarray, most: int) ->
     return runs.Ranking(documents[order].tolist(), both[order])
 
 
-def _fetch(dataset: str, directory: Path) -> str:
-    """Run the jobs that fetch a dataset and its corpus, unless a folder has them; return the dataset's name."""
+def _fetch(dataset: str, directory: Path, slices: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, str]]:
+    """Run the jobs that fetch a dataset, its corpus and its slices, unless a folder has them.
+
+    Returns the dataset's name, and the records of its slices by the names of their rows.
+    """
     is_here = (directory / paths.DATASET_RECORD.format(dataset=dataset)).is_file()
-    if is_here and not is_own_collection(dataset) and dataset not in merged().datasets:
-        return dataset  # of the configuration of a grid that ran there
+    if is_here and not slices and not is_own_collection(dataset) and dataset not in merged().datasets:
+        return dataset, {}  # of the configuration of a grid that ran there
     content = configuration(["bm25"], [dataset])
     name: str = content["grid"]["datasets"][0]
+    if slices:
+        content.setdefault("datasets", {}).setdefault(name, {})["slices"] = dict(slices)
     grid = Grid(merged(more=content))
     if parts := grid.config.datasets[name].mean_of:
         raise BeirgridError(f"{name!r} is the mean of {', '.join(parts)}: evaluate these")
     directory.mkdir(parents=True, exist_ok=True)
     rules = Rules(grid, own_python=True)
     with contextlib.chdir(directory), files.locked(".snakemake/beirgrid/fetch.lock"):
-        for each in jobs_behind(grid, artifacts.queries(name)):
+        ends = {sliced(*of.job.values.values()): of for of in artifacts.slices(grid)}
+        for each in jobs_behind(grid, artifacts.queries(name), *ends.values()):
             if not Path(each.record).is_file() or rules.reason_of(each):
                 rules.run(each)
-    return name
+    return name, {row: of.path for row, of in ends.items()}
 
 
 def _encode(model: Any, texts: list[str], *, is_query: bool) -> Any:

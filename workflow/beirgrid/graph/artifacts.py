@@ -38,8 +38,12 @@ def scores(grid: Grid, system: str, dataset: str) -> Output:
 
 def ends(grid: Grid) -> list[Output]:
     """Return what the tables of a grid are made of: what is last of each cell, and the slices of its datasets."""
-    slices = [output(paths.SLICE, dataset=dataset, slice=name) for dataset, name in grid.slices]
-    return [*(scores(grid, *cell) for cell in grid.runs), *slices]
+    return [*(scores(grid, *cell) for cell in grid.runs), *slices(grid)]
+
+
+def slices(grid: Grid) -> list[Output]:
+    """Return the records of the slices of a grid's datasets."""
+    return [output(paths.SLICE, dataset=dataset, slice=name) for dataset, name in grid.slices]
 
 
 def weights(grid: Grid, name: str) -> Output:
