@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from helpers import rules
 
+from beirgrid.config.systems import Rewriting
+
 # A system with a published expansion, which tests register.
 PUBLISHED = {
     "retriever": "bm25",
@@ -11,6 +13,8 @@ PUBLISHED = {
 }
 # A program, which tests register as well.
 PROGRAM = {"index_command": "index {corpus} {index}", "command": "search {index} {queries} {run}", "mem_mb": 9000}
+# A system with rewritten queries, which tests register as well.
+REWRITTEN = {"first_stage": "bm25", "query": {"method": "query2doc", "generator": "doct5query"}}
 # A value for each wildcard, and other values that single rules need.
 _VALUES = {
     "corpus": "scifact",
@@ -20,6 +24,7 @@ _VALUES = {
     "first": "bm25",
     "model": "tas-b",
     "reranker": "ms-marco-minilm",
+    "rewriting": Rewriting.model_validate(REWRITTEN["query"]).name,
     "shard": "0",
     "system": "bm25",
     "variant": "int8",

@@ -15,7 +15,7 @@ import helpers
 import numpy as np
 import pytest
 from helpers import tracked_configuration
-from jobs import JOBS, PROGRAM, PUBLISHED
+from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN
 
 from beirgrid import config
 from beirgrid.__main__ import COMMANDS, main
@@ -79,7 +79,8 @@ def test_what_needs_no_model_imports_little(program):
 def rules_of_paper() -> Rules:
     """The rules of the paper's grid, and of systems of all other kinds."""
     raw = tracked_configuration("grids/paper")
-    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "mine": {"run": "{dataset}.trec"}}
+    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
+    raw["systems"]["mine"] = {"run": "{dataset}.trec"}
     raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
     return Rules(Grid(config.load(raw)), own_python=True)
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import rules, tracked_configuration
-from jobs import JOBS, PROGRAM, PUBLISHED
+from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN
 
 from beirgrid import config
 from beirgrid.encoders import protocol
@@ -95,7 +95,7 @@ def test_every_unit_of_the_table_is_counted(tmp_path, monkeypatch):
     raw = tracked_configuration("grids/paper")
     raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
     raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
-    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
+    raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
     raw["grid"]["systems"].append("reranked")
     raw["device"] = "cpu"
     work = Resources(Grid(config.load(raw))).work

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import rules, tracked_configuration
-from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED
+from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED, REWRITTEN
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
@@ -28,7 +28,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that builds the needs of a grid, with changed documents of corpora and settings."""
     monkeypatch.chdir(tmp_path)  # where nothing was fetched
     merged = tracked_configuration("grids/paper")
-    merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM}
+    merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
 
     def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Resources:
         raw = copy.deepcopy(merged) | settings
@@ -60,8 +60,8 @@ def need_of(needs: Resources, rule: str, **wildcards: str) -> Need:
 
 def test_every_rule_asks_for_memory_time_and_disk_by_its_own_name(tracked):
     for rule, job in JOBS.items():
-        # No system of that grid reranks, has a published expansion, or is a program.
-        if rule in ("score", "fetch_expansion", "index_program", "retrieve_program"):
+        # No system of that grid reranks, has a published expansion or rewritten queries, or is a program.
+        if rule in ("score", "fetch_expansion", "rewrite", "index_program", "retrieve_program"):
             continue
         asked = rules()[rule].expand_resources(Wildcards(fromdict=job), [], 2)
         assert asked.mem_mb == tracked.mem_mb(Job.of(rule, job), 2), rule

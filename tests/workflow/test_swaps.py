@@ -93,6 +93,10 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "reranked1": {"first_stage": "dense1", "reranker": "cross-encoder1", "depth": 5},
     "reranked2": {"first_stage": "dense1", "reranker": "cross-encoder2", "depth": 5},
     "reranked3": {"first_stage": "bm25", "reranker": "cross-encoder1", "depth": 5},
+    "bm25-q2d1": {"first_stage": "bm25", "query": {"method": "query2doc", "generator": "query-generator1"}},
+    "bm25-q2d2": {"first_stage": "bm25", "query": {"method": "query2doc", "generator": "query-generator2"}},
+    "dense1-hyde1": {"first_stage": "dense1", "query": {"method": "hyde", "generator": "query-generator1", "texts": 2}},
+    "bm25-file": {"first_stage": "bm25", "query": {"method": "own", "file": "data/{dataset}.rewrites.jsonl"}},
     "rrf": {"fusion": "rrf", "of": ["bm25", "dense1"]},
     "wsum": {"fusion": "wsum", "of": ["dense1", "splade1"], "weights": [0.3, 0.7]},
     "theirs": {"run": "data/{dataset}.run", "allow": ["missing-queries"]},
@@ -134,6 +138,9 @@ def _write_collections(seed: int) -> None:
         Path(f"data/{corpus}.expansions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in predicted))
     for dataset in DATASETS:
         Path(f"data/{dataset}.run").write_text("q0 Q0 d1 1 1.0 theirs\n")
+        queries = map(json.loads, Path("data", DATASETS[dataset], "queries.jsonl").read_text().splitlines())
+        texts = [{"id": row["_id"], "text": f"{row['text']} of {dataset} {seed}"} for row in queries]
+        Path(f"data/{dataset}.rewrites.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     Path("data/program.py").write_text(PROGRAM)
 
 

@@ -102,3 +102,28 @@ use rule retrieve_dense as retrieve_late_interaction with:
         **stage.retrieve_late_interaction.resources,
     group:
         stage.retrieve_late_interaction.group
+
+
+rule rewrite:
+    message:
+        "Rewriting the queries of {wildcards.dataset} ({wildcards.rewriting})"
+    input:
+        unpack(stage.rewrite.inputs),
+    output:
+        rewrites="results/rewrites/{rewriting}/{dataset}.parquet",
+        record="results/rewrites/{rewriting}/{dataset}.json",
+    params:
+        **stage.rewrite.params,
+    log:
+        "logs/rewrite/{rewriting}/{dataset}.log",
+    benchmark:
+        "results/benchmarks/rewrite/{rewriting}/{dataset}.tsv"
+    wildcard_constraints:
+        **stage.rewrite.constraints,
+    conda:
+        NEURAL
+    threads: stage.rewrite.threads
+    resources:
+        **stage.rewrite.resources,
+    shell:
+        "{params.command} > {log:q} 2>&1"

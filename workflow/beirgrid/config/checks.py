@@ -92,6 +92,8 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
     for key, part in system.references("systems"):
         if system.over and (kind := config.systems[part].kind) not in system.over:
             yield f"{where}.{key}: {part!r} is a {kind} system; a {' or '.join(system.over)} system is needed here"
+    if isinstance(system, entries.Rewritten):
+        yield from _rewriting_problems(where, system, config)
     name = str(getattr(system, "reranker", None) or getattr(system, "retriever", ""))
     if not (model := config.models.get(name)):
         return
@@ -100,6 +102,15 @@ def _system_problems(where: str, system: entries.SystemEntry, config: Config) ->
         yield f"{where}.chunks: {name!r} reads whole documents, or its tokens are not known here: leave chunks out"
     if isinstance(system, entries.Reranked) and not system.head:
         yield from _reranker_problems(where, system, model, config)
+
+
+def _rewriting_problems(where: str, system: entries.Rewritten, config: Config) -> Iterator[str]:
+    """Yield why a model cannot read the passages of hyde beside the queries."""
+    first = config.systems[system.first_stage]
+    model = config.models.get(getattr(first, "retriever", ""))
+    keys = [key for key in ("query_model", "chunks") if getattr(model, key, None) or getattr(first, key, None)]
+    if keys and system.query.method == "hyde":
+        yield f"{where}.first_stage: {keys[0]} does not go with hyde: one model reads queries and whole passages"
 
 
 def _reranker_problems(
@@ -158,7 +169,8 @@ def with_parts(systems: Mapping[str, entries.SystemEntry], names: Iterable[str])
 
 def models_of(config: Config, system: entries.SystemEntry) -> list[str]:
     """Return the models that a system itself runs, including its query encoder."""
-    models = [name for _, name in system.references("models") if name in config.models]
+    parts = filter(None, (system, getattr(system, "query", None)))
+    models = [name for part in parts for _, name in part.references("models") if name in config.models]
     return [*models, *(tower for name in models if (tower := config.models[name].query_tower))]
 
 

@@ -68,6 +68,8 @@ FAMILIES = {
     )
 }
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
+# Families whose models write texts for queries.
+WRITERS = ("query-generator",)
 RERANKERS = [name for name, family in FAMILIES.items() if family.role == "reranker" or family.reranks]
 
 

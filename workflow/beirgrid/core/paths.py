@@ -33,6 +33,8 @@ SHARD_RECORD = "results/indexes/{model}/{corpus}/{shard}.json"
 # An index built from a shard's exact index. Its name contains its parameters.
 VARIANTS = "results/indexes/{model}/{corpus}/{variant}/{shard}.faiss"
 VARIANT_RECORD = "results/indexes/{model}/{corpus}/{variant}/{shard}.json"
+REWRITES = "results/rewrites/{rewriting}/{dataset}.parquet"
+REWRITES_RECORD = "results/rewrites/{rewriting}/{dataset}.json"
 RUN = "results/runs/{system}/{dataset}.run.gz"
 RUN_RECORD = "results/runs/{system}/{dataset}.json"
 PAIRS = "results/pairs/{reranker}/{dataset}"

@@ -340,6 +340,15 @@ class TextEncoder(LoadedModel[EntryT], Encoder[VectorsT], Generic[EntryT, Vector
                 tokens.add(self.preprocess(beginnings, prompt=prompt, task=role))
         return tokens
 
+    def truncated(self, texts: list[str], role: str) -> int:
+        """Count the texts of which the model reads only the beginning."""
+        prompt = self.model.prompts.get(role) or ""
+        limit = self.limit(role) or self.model.max_seq_length or LONGEST
+        with self.reading:
+            self.prepare(role)
+            read = self.tokenizer([prompt + text for text in texts], truncation=False, verbose=False)["input_ids"]
+        return sum(len(ids) > limit for ids in read)
+
     def prepare(self, role: str) -> None:
         """Prepare the tokenizer for the texts of a role."""
 

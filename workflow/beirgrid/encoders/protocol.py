@@ -59,6 +59,10 @@ class Encoder(OpenModel, Generic[Vectors]):
         """Encode queries, in the order of the texts."""
         return self.concatenation(list(self.vectors(parts(texts), "query", progress)))
 
+    def truncated(self, texts: list[str], role: str) -> int | None:
+        """Count the texts of which the model reads only the beginning; None if its tokens are not known here."""
+        return None
+
     def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[Vectors]:
         """Yield the vectors of each block of texts, about ``WINDOW`` of them. The role is ``query`` or
         ``document``. Another thread reads and tokenizes blocks ahead.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..config.systems import Rewriting
 from ..core import paths
 from ..core.families import FAMILIES
 from .dag import output
@@ -75,6 +76,11 @@ def indexes(grid: Grid, model: str, corpus: str) -> list[Output]:
 def lucene_lineage(grid: Grid, corpus: str, fields: str = "flat", expansion: str = "") -> Settings:
     """Return what makes two Lucene indexes of a corpus alike, for the jobs that build or search one."""
     return {"fields": fields, "language": grid.language(corpus), "expanded": bool(expansion)}
+
+
+def rewriting_lineage(rewriting: Rewriting | None) -> Settings:
+    """Return what makes two rewritings of a query alike, for the jobs that write or read the texts."""
+    return {"rewriting": rewriting.name} if rewriting else {}
 
 
 def lucene(corpus: str, fields: str = "flat", expansion: str = "") -> Output:

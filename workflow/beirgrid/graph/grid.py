@@ -110,9 +110,25 @@ class Grid:
         """Return the entry of a system."""
         return self.config.systems[name]
 
-    def system_as(self, kind: type[EntryT], name: str) -> EntryT:
-        """Return the entry of a system, whose class the caller knows."""
+    def searched(self, name: str) -> entries.SystemEntry:
+        """Return the entry of a system, or of its first stage if that searches with its rewritten queries."""
         entry = self.system(name)
+        return self.system(entry.first_stage) if isinstance(entry, entries.Rewritten) else entry
+
+    def rewriting(self, name: str) -> entries.Rewriting | None:
+        """Return how a system rewrites its queries; None if it does not."""
+        entry = self.system(name)
+        return entry.query if isinstance(entry, entries.Rewritten) else None
+
+    @cached_property
+    def rewritings(self) -> dict[str, entries.Rewriting]:
+        """How registered systems rewrite queries, by the names of the texts."""
+        found = filter(None, map(self.rewriting, self.config.systems))
+        return {rewriting.name: rewriting for rewriting in found}
+
+    def system_as(self, kind: type[EntryT], name: str) -> EntryT:
+        """Return the entry of a system that searches, whose class the caller knows."""
+        entry = self.searched(name)
         assert isinstance(entry, kind), f"a {kind.__name__} is expected"
         return entry
 

@@ -49,10 +49,11 @@ def corpus_settings(grid: Grid, model: entries.ModelEntry, corpus: str) -> Setti
     return document_settings(model) | task_of(grid, model, over)
 
 
-def query_settings(grid: Grid, model: entries.ModelEntry, dataset: str) -> Settings:
-    """Return the entry of a model that reads the queries of a dataset."""
+def query_settings(grid: Grid, model: entries.ModelEntry, dataset: str, *, passages: bool = False) -> Settings:
+    """Return the entry of a model that reads the queries of a dataset, and passages as it reads documents."""
     own = _of_dataset(grid, model.prefixes.datasets, dataset)
-    entry = with_prompts(model, query=own.query if own else model.prefixes.query)
+    sides = {"query": own.query if own else model.prefixes.query}
+    entry = with_prompts(model, **sides, **({"document": model.prefixes.document} if passages else {}))
     return entry | task_of(grid, model, [dataset]) | query_length(grid, model, dataset)
 
 

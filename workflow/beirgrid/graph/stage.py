@@ -142,7 +142,7 @@ class Stage:
     def is_for(self, grid: Grid, system: str = "", model: str = "", **_: Any) -> bool:
         """Tell whether the rule is for jobs of a system or of a model."""
         if self.systems:
-            return grid.system(system).kind in self.systems
+            return grid.searched(system).kind in self.systems
         entry = grid.model(model)
         if self.families:
             return entry.family in self.families

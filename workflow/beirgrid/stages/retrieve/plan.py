@@ -7,6 +7,7 @@ from typing import Any
 from ...config import entries
 from ...core import paths
 from ...graph import artifacts, model_entries
+from ...graph.dag import output
 from ...graph.grid import Grid
 from ...graph.sizes import Amounts, Sizes, met_postings
 from ...graph.stage import Cost, Inputs, OfFamily, Settings, Stage
@@ -46,17 +47,20 @@ class RetrieveLexical(Stage):
         return {
             "index": artifacts.lucene(grid.corpus(dataset), fields, expansion),
             "queries": artifacts.queries(dataset),
+            **_rewrites(grid, system, dataset),
         }
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         entry = grid.system_as(entries.Bm25, system)
         language = grid.language(grid.corpus(dataset))
         depth = grid.config.retrieve.depth
-        return {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
+        settings = {"depth": depth, "fields": entry.fields_, "language": language, "k1": entry.k1, "b": entry.b}
+        return settings | _method(grid, system)
 
     def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
         fields = grid.system_as(entries.Bm25, system).fields_
-        return artifacts.lucene_lineage(grid, grid.corpus(dataset), fields, _expansion(grid, system))
+        lineage = artifacts.lucene_lineage(grid, grid.corpus(dataset), fields, _expansion(grid, system))
+        return lineage | artifacts.rewriting_lineage(grid.rewriting(system))
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         documents = sizes.documents(sizes.grid.corpus(dataset))
@@ -69,6 +73,18 @@ def _expansion(grid: Grid, system: str) -> str:
     if isinstance(expansion, entries.PublishedExpansion):  # no name contains ~
         return f"~{grid.published(system)}"
     return f"@{expansion}" if expansion else ""
+
+
+def _rewrites(grid: Grid, system: str, dataset: str) -> dict[str, Any]:
+    """Return the texts with which a system searches, if these are not its queries."""
+    rewriting = grid.rewriting(system)
+    return {"rewrites": output(paths.REWRITES, rewriting=rewriting.name, dataset=dataset)} if rewriting else {}
+
+
+def _method(grid: Grid, system: str) -> Settings:
+    """Return how a system searches with such texts."""
+    rewriting = grid.rewriting(system)
+    return {"method": rewriting.method} if rewriting else {}
 
 
 class RetrieveVectors(OfFamily):
@@ -115,7 +131,7 @@ class RetrieveVectors(OfFamily):
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
         corpus = grid.corpus(dataset)
-        entry = grid.system(system)
+        entry = grid.searched(system)
         model = grid.retriever(system)
         # A query tower is not the model of the documents.
         role = "query_tower" if grid.query_model(system) != model else "checkpoint"
@@ -131,16 +147,20 @@ class RetrieveVectors(OfFamily):
             inputs["tokens"] = artifacts.vectors(grid, model, corpus)
         if _scores_all(grid, system, dataset):
             inputs["indexes"] = []
-        return inputs
+        return inputs | _rewrites(grid, system, dataset)
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
-        entry = grid.system(system)
+        entry = grid.searched(system)
         query_model = grid.query_model(system)
+        model = grid.model(query_model)
+        method = _method(grid, system)
+        passages = method.get("method") == "hyde"
         settings: Settings = {
             "precision": grid.config.encode.precision,
-            "model": model_entries.query_settings(grid, grid.model(query_model), dataset),
+            "model": model_entries.query_settings(grid, model, dataset, passages=passages),
             "depth": grid.config.retrieve.depth,
             "two_towers": query_model != grid.retriever(system),
+            **method,
         }
         if isinstance(entry, entries.DenseRetriever) and entry.variant:
             return settings | {"index": entry.index.model_dump(mode="json"), "dimensions": entry.dimensions}
@@ -149,7 +169,8 @@ class RetrieveVectors(OfFamily):
         return settings
 
     def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
-        return grid.model(grid.retriever(system)).own_keys("similarity")
+        similarity = grid.model(grid.retriever(system)).own_keys("similarity")
+        return similarity | artifacts.rewriting_lineage(grid.rewriting(system))
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
         grid = sizes.grid
@@ -172,6 +193,6 @@ class RetrieveVectors(OfFamily):
 
 def _scores_all(grid: Grid, system: str, dataset: str) -> bool:
     """Tell whether a system scores every document of a dataset by its tokens, without an index."""
-    entry = grid.system(system)
+    entry = grid.searched(system)
     documents = grid.config.corpora[grid.corpus(dataset)].documents
     return isinstance(entry, entries.LateInteractionRetriever) and entry.scores_all(documents)

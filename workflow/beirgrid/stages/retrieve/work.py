@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from ...collections import collection
+from ...collections import collection, rewriting
 from ...config.models import DenseModel, Model, ModelEntry
 from ...config.systems import AnyIndex
 from ...config.values import Size
 from ...core import provenance
 from ...core.compute import Compute
-from ...core.errors import BeirgridError, quoted
+from ...core.errors import BeirgridError, quoted, warn
 from ...core.progress import Progress
 from ...core.provenance import Artifact, Facts
 from ...encoders import open_encoder
@@ -33,6 +33,8 @@ from ...search.maxsim import TokenVectors
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
 Queries = Annotated[Artifact, "queries.parquet"]
+Rewrites = Annotated[Artifact | None, "texts with which the system searches in place of the queries"]
+Method = Annotated[str, "how it searches with these texts (collections.rewriting)"]
 Depth = Annotated[Size, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
 # A search finds all documents for queries that have candidates. It takes so many pairs of query and document at a time:
@@ -48,6 +50,8 @@ def retrieve_lexical(
     system: System,
     index: Annotated[Artifact, "Lucene index"],
     queries: Queries,
+    rewrites: Rewrites = None,
+    method: Method = "",
     fields: Annotated[Literal["flat", "multifield"], "fields of the index"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
     k1: Annotated[float, "saturation of term frequencies"] = 0.9,
@@ -67,6 +71,8 @@ def retrieve_lexical(
     texts = collection.read_queries(queries)
     limits = Restrictions(queries, depth)
     run: runs.Run = {}
+    if rewrites:
+        texts = rewriting.for_words(method, texts, rewriting.read(rewrites))
     with closing(lucene.Searcher(index, **bm25, memory_mb=memory)) as searcher:
         started = time.monotonic()  # Java runs
         for start, stop in limits.blocks(len(texts), _WITH_CANDIDATES):
@@ -87,6 +93,8 @@ def retrieve_vectors(
     two_towers: Annotated[bool, "the model has a separate query encoder"] = False,
     corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
     queries: Queries,
+    rewrites: Rewrites = None,
+    method: Method = "",
     tokens: Annotated[tuple[Artifact, ...], "token vectors of the shards (late interaction)"] = (),
     indexes: Annotated[tuple[Artifact, ...], "indexes of the shards; none to score every document's tokens"] = (),
     index: Annotated[AnyIndex | None, "kind of the indexes, unless flat"] = None,
@@ -104,12 +112,17 @@ def retrieve_vectors(
         DataError: an input is damaged, or an index has another dimension (or vocabulary) than the queries' vectors.
     """
     texts = collection.read_queries(queries)
+    rewritten = rewriting.read(rewrites) if rewrites else {}
+    if rewritten:
+        texts = rewriting.for_vectors(method, texts, rewritten)
     limits = Restrictions(queries, depth)
     documents = collection.count(corpus)
     with kept_answers(output) as answers:
         encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "candidates": candidates}
         shards |= {"index": index, "dimensions": dimensions}
+        if method == "hyde":
+            shards["passages"] = rewritten
         if tokens:
             steps = len(texts) * len(tokens)
             shards["progress"] = Progress(f"retrieve from {len(tokens)} shards", steps, "searches")
@@ -117,7 +130,7 @@ def retrieve_vectors(
         ids_of = partial(collection.read_ids, corpus)
         run = _ranked(texts, encoder, limits, ids_of, documents, model, compute, **shards)
         seconds = round(time.monotonic() - started, 3)
-        facts = encoder.facts()
+        facts = encoder.facts() | (_truncated(encoder, method, texts, rewritten) if rewritten else {})
         runs.write(output, run, system)
     return {"query_seconds": seconds, **facts, "queries": len(texts)}
 
@@ -137,9 +150,12 @@ def _ranked(
     dimensions: int | None,
     candidates: int | None,
     progress: Progress | None = None,
+    passages: rewriting.Texts | None = None,
 ) -> runs.Run:
     """Encode queries by id, and search all shards. ``ids_of`` returns the ids of rows of the corpus."""
     vectors = encoder.encode_queries(list(texts.values()))
+    if passages:
+        vectors = _means(vectors, [passages[query] for query in texts], encoder)
     _check(vectors, texts, encoder.precision)
     run = dict[str, runs.Ranking]()
     deep = limits.searched(documents)
@@ -164,6 +180,23 @@ def _ranked(
             names = ids.take(rows[number][ranked]).to_pylist()
             run[query] = limits.ranking(query, names, scores[number][ranked])
     return run
+
+
+def _means(vectors: np.ndarray, passages: Sequence[list[str]], encoder: Encoder[np.ndarray]) -> np.ndarray:
+    """Return the means of queries' vectors and those of the passages of each: float32 [queries, dimension]."""
+    read = encoder.encode_documents(list(chain.from_iterable(passages)))
+    of_each = np.split(read, np.cumsum([len(of_query) for of_query in passages])[:-1])
+    together = (np.vstack([query, *of_query]) for query, of_query in zip(vectors, of_each, strict=True))
+    return np.array([of_query.mean(0, np.float64) for of_query in together], np.float32)
+
+
+def _truncated(encoder: Encoder[Any], method: str, texts: Mapping[str, str], rewrites: rewriting.Texts) -> Facts:
+    """Count the texts that are longer than the model reads, where that is known, and warn of them."""
+    read = chain.from_iterable(rewrites.values()) if method == "hyde" else texts.values()
+    count = encoder.truncated([*read], "document" if method == "hyde" else "query")
+    if count:
+        warn(f"{count:,} rewritten texts are longer than the model reads (max_length), which cuts off their ends")
+    return {} if count is None else {"rewrites_truncated": count}
 
 
 def open_retrieve_lexical(

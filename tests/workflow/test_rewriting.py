@@ -1,0 +1,236 @@
+"""Systems that search with rewritten queries, beside the same computations by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoints import opened
+from sentence_transformers import SentenceTransformer
+from small import collection
+
+from beirgrid import config
+from beirgrid.collections import rewriting
+from beirgrid.collections.collection import read_documents, read_queries
+from beirgrid.core import paths
+from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.graph import artifacts
+from beirgrid.graph.dag import Job, jobs_behind
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.runs import runs
+from beirgrid.search import lucene
+
+pytestmark = pytest.mark.slow
+
+HYDE = "Please write a passage to answer the question.\nQuestion: {}\nPassage:"
+QUERY2DOC = "Write a passage that answers the given query:\n\nQuery: {}\nPassage:"
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "bm25": {"retriever": "bm25", "fields": "flat"},
+    "tiny": {"retriever": "tiny"},
+    **{
+        f"{first}-{method}": {"first_stage": first, "query": {"method": method, "file": "{dataset}.jsonl"}}
+        for first in ("bm25", "tiny")
+        for method in ("query2doc", "keywords", "own", "hyde")
+    },
+}
+
+
+class Site:
+    """A grid over one small collection, whose jobs run in this process."""
+
+    def __init__(self, models: dict[str, Path], systems: dict[str, Any], **more: Any) -> None:
+        names = {"tiny": "dense", "writer": "query-generator"}
+        families = {"dense": {"similarity": "cosine"}, "query-generator": {}}
+        raw = {
+            "corpora": {"one": {"source": "local", "path": "data", "documents": 60}},
+            "datasets": {"one": {"corpus": "one"}},
+            "models": {name: {"family": of, **families[of], "path": str(models[of])} for name, of in names.items()},
+            "systems": systems,
+            "grid": {"systems": [*systems], "datasets": ["one"]},
+            "metrics": ["ndcg@10"],
+            "device": "cpu",
+            "retrieve": {"depth": 20},
+            "encode": {"precision": "float32"},
+        }
+        raw["models"] |= more
+        self.grid = Grid(config.load(copy.deepcopy(raw)))
+        self.rules = Rules(self.grid, own_python=True)
+        self.ran: list[Job] = []
+
+    def run(self, system: str) -> runs.Run:
+        """Run the jobs behind a run that have no record, and return the run."""
+        end = artifacts.run(self.grid, system, "one")
+        for job in jobs_behind(self.grid, end):
+            if not Path(job.record).is_file():
+                self.rules.run(job)
+                self.ran.append(job)
+        return runs.read(end.path)
+
+    def texts(self, system: str) -> dict[str, list[str]]:
+        """Return the texts of a system."""
+        name = self.grid.rewriting(system).name
+        return rewriting.read(Path(paths.REWRITES.format(rewriting=name, dataset="one")))
+
+
+def _lines(queries: dict[str, str]) -> Iterator[dict[str, str]]:
+    for number, (query, text) in enumerate(queries.items()):
+        yield {"id": query, "text": f"{text[::-1]} passage {number}"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A working directory with a collection, and texts for its queries."""
+    collection(tmp_path / "data", 60)
+    rows = map(json.loads, (tmp_path / "data/queries.jsonl").read_text().splitlines())
+    lines = _lines({row["_id"]: row["text"] for row in rows})
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+def _ranked(query: str, ids: list[str], scores: Any) -> runs.Ranking:
+    """Rank documents for a query, which may be one of them."""
+    return runs.canonical(query, ids, scores, 20, {query})
+
+
+def _by_words(queries: dict[str, str]) -> runs.Run:
+    """Search with BM25 for texts that are joined here."""
+    index = Path("results/indexes/bm25-flat/one/lucene")
+    with closing(lucene.Searcher(index, fields="flat", language="en", k1=0.9, b=0.4, memory_mb=500)) as searcher:
+        return {query: _ranked(query, *searcher.search(text, 21)) for query, text in queries.items()}
+
+
+def _by_vectors(model: Path, vectors: Callable[[SentenceTransformer], np.ndarray], queries: list[str]) -> runs.Run:
+    """Rank by the products of sentence-transformers' vectors."""
+    encoder = SentenceTransformer(str(model), device="cpu")
+    documents = [document for block in read_documents("results/corpora/one/corpus.parquet") for document in block]
+    texts = encoder.encode([document.full_text for document in documents], normalize_embeddings=True)
+    scores = vectors(encoder).astype(np.float64) @ texts.astype(np.float64).T
+    ids = [document.id for document in documents]
+    return {query: _ranked(query, ids, scores[row]) for row, query in enumerate(queries)}
+
+
+def _assert_alike(run: runs.Run, expected: runs.Run, tolerance: float) -> None:
+    assert run.keys() == {query for query, ranking in expected.items() if ranking.ids}
+    for query, ranking in run.items():
+        np.testing.assert_allclose(ranking.scores, expected[query].scores, atol=tolerance, err_msg=query)
+        assert ranking.ids == expected[query].ids, query
+
+
+def _read(method: str, query: str, texts: list[str], *, words: bool) -> str:
+    """What the papers say that a retriever reads."""
+    if method == "own":
+        return " ".join(texts)
+    if method == "hyde":
+        return f"{query} {' '.join(texts)}"
+    return f"{query} {query} {query} {query} {query} {texts[0]}" if words else f"{query} [SEP] {texts[0]}"
+
+
+def test_a_file_of_texts_is_read_as_the_papers_say(folder, tiny_models):
+    site = Site(tiny_models, SYSTEMS)
+    for system in SYSTEMS:
+        site.run(system)
+    queries = read_queries(paths.QUERIES.format(dataset="one"))
+    texts = {line["id"]: [line["text"]] for line in _lines(queries)}
+    for method in ("query2doc", "keywords", "own", "hyde"):
+        read = {query: _read(method, text, texts[query], words=True) for query, text in queries.items()}
+        _assert_alike(site.run(f"bm25-{method}"), _by_words(read), 0)
+
+        def vectors(encoder: SentenceTransformer, method: str = method) -> np.ndarray:
+            if method != "hyde":
+                read = [_read(method, text, texts[query], words=False) for query, text in queries.items()]
+                return encoder.encode(read, normalize_embeddings=True)
+            both = ([*queries.values()], [texts[query][0] for query in queries])
+            return np.mean([encoder.encode(side, normalize_embeddings=True) for side in both], axis=0)
+
+        _assert_alike(site.run(f"tiny-{method}"), _by_vectors(tiny_models["dense"], vectors, [*queries]), 1e-5)
+    assert [job.rule for job in site.ran].count("rewrite") == 4  # BM25 and the dense model share the texts
+    assert site.run("bm25")["q0"].ids != site.run("bm25-own")["q0"].ids
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[1:], r"one\.jsonl has no text of 1 of the 11 queries \('q0', say\)"),
+        (lambda lines: ['{"id": "q0", "text": " "}', *lines[1:]], r"no text of 1 of the 11 queries"),
+        (lambda lines: [*lines, '{"id": "q0"}'], r"one\.jsonl:12: 'text' should be text"),
+        (lambda lines: [*lines, '{"text": "a"}'], r"one\.jsonl:12: no _id"),
+        (lambda lines: [*lines, "text"], r"one\.jsonl:12: not JSON"),
+    ],
+    ids=["lacks a query", "blank text", "no text", "no id", "no JSON"],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_sentence(folder, tiny_models, change, message):
+    path = folder / "one.jsonl"
+    path.write_text("\n".join(change(path.read_text().splitlines())))
+    site = Site(tiny_models, SYSTEMS)
+    with pytest.raises(DataError, match=message):
+        site.run("bm25-own")
+
+
+def test_texts_of_other_queries_are_left_out_with_a_warning(folder, tiny_models, caplog):
+    with (folder / "one.jsonl").open("a") as stream:
+        stream.write('{"qid": "other", "reformulated": "a"}\n')
+    site = Site(tiny_models, SYSTEMS)
+    site.run("bm25-own")
+    assert "other" not in site.texts("bm25-own")
+    assert "texts of 1 other queries ('other', say) are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"method": "own"}, "needs a generator or a file"),
+        ({"method": "own", "generator": "writer", "file": "a"}, "needs a generator or a file"),
+        ({"method": "own", "generator": "writer"}, r"prompt: needs \{query\}"),
+        ({"method": "own", "file": "a", "seed": 3}, "seed: a file has its texts already"),
+        ({"method": "hyde", "generator": "tiny"}, "'tiny' is a dense model"),
+        ({"method": "hyde", "generator": "absent"}, "no model is named 'absent'"),
+    ],
+)
+def test_keys_that_contradict_each_other_are_refused(folder, tiny_models, query, message):
+    with pytest.raises(BeirgridError, match=message):
+        Site(tiny_models, {**SYSTEMS, "wrong": {"first_stage": "bm25", "query": query}})
+
+
+def _generated(**more: Any) -> dict[str, dict[str, Any]]:
+    """Systems with a generator: both methods over BM25 and over a dense model."""
+    methods = {"query2doc": {}, "hyde": {"texts": 3}}
+    return {first: SYSTEMS[first] for first in ("bm25", "tiny")} | {
+        f"{first}-{method}": {"first_stage": first, "query": {"method": method, "generator": "writer", **keys, **more}}
+        for first in ("bm25", "tiny")
+        for method, keys in methods.items()
+    }
+
+
+def test_texts_of_a_generator_follow_from_the_prompt_and_the_seed(folder, tiny_models):
+    site = Site(tiny_models, _generated())
+    for system in _generated():
+        site.run(system)
+    queries = read_queries(paths.QUERIES.format(dataset="one"))
+    writer = opened("query-generator", tiny_models["query-generator"], {})
+    for query, text in queries.items():  # each alone
+        [passages] = writer.generate([HYDE.format(text)], per_text=3, seed=0)
+        assert site.texts("tiny-hyde")[query] == [passage for passage in passages if passage]
+        [passages] = writer.generate([QUERY2DOC.format(text)], per_text=1, seed=0)
+        assert site.texts("bm25-query2doc")[query] == [passage for passage in passages if passage]
+    assert [job.rule for job in site.ran].count("rewrite") == 2
+    texts = site.texts("tiny-hyde")
+    read = {query: " ".join([text, *texts[query]]) for query, text in queries.items()}
+    _assert_alike(site.run("bm25-hyde"), _by_words(read), 0)
+
+    def means(encoder: SentenceTransformer) -> np.ndarray:
+        of_each = [[text, *texts[query]] for query, text in queries.items()]
+        return np.array([encoder.encode(some, normalize_embeddings=True).mean(0) for some in of_each])
+
+    _assert_alike(site.run("tiny-hyde"), _by_vectors(tiny_models["dense"], means, [*queries]), 1e-5)
+    other = Site(tiny_models, _generated(seed=1))
+    other.run("bm25-query2doc")
+    assert other.texts("bm25-query2doc") != site.texts("bm25-query2doc")
