@@ -15,6 +15,8 @@ PUBLISHED = {
 PROGRAM = {"index_command": "index {corpus} {index}", "command": "search {index} {queries} {run}", "mem_mb": 9000}
 # A system with rewritten queries, which tests register as well.
 REWRITTEN = {"first_stage": "bm25", "query": {"method": "query2doc", "generator": "doct5query"}}
+# A slice of scifact, which tests register as well.
+SLICES = {"long": {"least_words": 9}}
 # A value for each wildcard, and other values that single rules need.
 _VALUES = {
     "corpus": "scifact",
@@ -26,6 +28,7 @@ _VALUES = {
     "reranker": "ms-marco-minilm",
     "rewriting": Rewriting.model_validate(REWRITTEN["query"]).name,
     "shard": "0",
+    "slice": "long",
     "system": "bm25",
     "variant": "int8",
 }

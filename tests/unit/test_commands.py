@@ -15,7 +15,7 @@ import helpers
 import numpy as np
 import pytest
 from helpers import tracked_configuration
-from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN
+from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN, SLICES
 
 from beirgrid import config
 from beirgrid.__main__ import COMMANDS, main
@@ -80,6 +80,7 @@ def rules_of_paper() -> Rules:
     """The rules of the paper's grid, and of systems of all other kinds."""
     raw = tracked_configuration("grids/paper")
     raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
+    raw["datasets"]["scifact"]["slices"] = SLICES
     raw["systems"]["mine"] = {"run": "{dataset}.trec"}
     raw["systems"]["smaller"] = {"retriever": "tas-b", "index": {"kind": "int8"}}
     return Rules(Grid(config.load(raw)), own_python=True)

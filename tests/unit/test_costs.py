@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import rules, tracked_configuration
-from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN
+from jobs import JOBS, PROGRAM, PUBLISHED, REWRITTEN, SLICES
 
 from beirgrid import config
 from beirgrid.encoders import protocol
@@ -96,6 +96,7 @@ def test_every_unit_of_the_table_is_counted(tmp_path, monkeypatch):
     raw["systems"]["exhaustive"] = {"retriever": "colbert", "exhaustive": True}
     raw["systems"]["reranked"] = {"first_stage": "bm25", "reranker": "ms-marco-minilm"}
     raw["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
+    raw["datasets"]["scifact"]["slices"] = SLICES
     raw["grid"]["systems"].append("reranked")
     raw["device"] = "cpu"
     work = Resources(Grid(config.load(raw))).work

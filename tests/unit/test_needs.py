@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import rules, tracked_configuration
-from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED, REWRITTEN
+from jobs import CORPUS_JOBS, JOBS, PROGRAM, PUBLISHED, REWRITTEN, SLICES
 from snakemake.iocontainers import Wildcards
 
 from beirgrid import config
@@ -29,6 +29,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)  # where nothing was fetched
     merged = tracked_configuration("grids/paper")
     merged["systems"] |= {"published": PUBLISHED, "program": PROGRAM, "rewritten": REWRITTEN}
+    merged["datasets"]["scifact"]["slices"] = SLICES
 
     def needs(documents: dict[str, int | None] | None = None, **settings: Any) -> Resources:
         raw = copy.deepcopy(merged) | settings
