@@ -15,7 +15,7 @@ import scipy.stats
 from helpers import hub, main, write_collection
 from model_hub import serve
 
-from beirgrid.collections import slices
+from beirgrid.collections import overlaps, slices
 from beirgrid.config.datasets import Slice
 from beirgrid.config.load import merged
 from beirgrid.core import paths
@@ -284,4 +284,44 @@ def test_a_slice_by_a_decontaminated_set_is_fetched_at_the_commit_that_mteb_pins
 )
 def test_a_set_of_other_queries_chooses_none(others, message):
     with pytest.raises(DataError, match=message):
-        slices.choose("datasets.x.slices.bad", Slice(dataset="X"), WORDS, (), others)
+        slices.choose("datasets.x.slices.bad", Slice(dataset="X"), WORDS, (), others, set())
+
+
+# Seen in training
+
+LONG = [f"w{number}" for number in range(27)]  # 20 runs of 8 words
+
+
+@pytest.mark.parametrize(
+    ("tested", "training", "is_seen"),
+    [
+        ("who wrote it", "Who wrote  it?", True),
+        ("who wrote it", "who wrote it and when", False),  # a short text counts as a whole
+        (" ".join(LONG), " ".join(["before", *LONG, "after"]).upper(), True),
+        (" ".join(LONG), " ".join(LONG[:21]), True),  # 14 of its 20 runs: 70 %
+        (" ".join(LONG), " ".join(LONG[:20]), False),
+        (" ".join(LONG), " ".join(reversed(LONG)), False),
+        ("", "", False),
+    ],
+)
+def test_a_text_is_seen_if_most_runs_of_its_words_are_in_training(tested, training, is_seen):
+    assert overlaps.seen([("q", tested)], [("t", training)]) == ({"q"} if is_seen else set())
+
+
+def test_a_query_is_seen_by_its_text_or_by_a_relevant_document(tmp_path, monkeypatch):
+    """A training set has planted copies: the text of q0, and the document that is relevant to q1, but not to q2."""
+    monkeypatch.chdir(tmp_path)
+    texts = {name: " ".join(f"{name}{number}" for number in range(30)) for name in ("d0", "d1", "d2")}
+    words = {f"q{number}": f"question of number {number}" for number in range(4)}
+    judged = {"q0": {"d0": 1}, "q1": {"d1": 2}, "q2": {"d1": 0, "d2": 1}, "q3": {"d2": 1}}
+    finished.collection(Path(), "x", texts, words, judged)
+    copies = {"t0": texts["d1"], "t1": "another text", "t2": texts["d2"]}
+    asked = {"a": words["q0"], "b": "another question", "c": "a third"}
+    finished.collection(Path(), "train", copies, asked, {"a": {"t1": 1}, "b": {"t0": 1}, "c": {"t1": 1, "t2": 0}})
+    of_x = {"--queries": paths.QUERIES, "--qrels": paths.QRELS, "--corpus": paths.CORPUS}
+    given = [word for option, of in of_x.items() for word in (option, of.format(dataset="x", corpus="x"))]
+    for option, of in of_x.items():
+        given += [option.replace("--", "--seen-"), of.format(dataset="train", corpus="train")]
+    entry = json.dumps({"seen_in": "train"})
+    finished.command("fetch", "slice", "--name", "seen", "--entry", entry, *given, "--record", "seen.json")
+    assert _kept("seen.json") == ["q0", "q1"]

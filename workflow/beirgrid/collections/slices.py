@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 from ..config.datasets import Slice
@@ -13,7 +13,12 @@ from .sources import Query
 
 
 def choose(
-    name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query], others: Mapping[str, str]
+    name: str,
+    entry: Slice,
+    texts: Mapping[str, str],
+    source: Iterable[Query],
+    others: Mapping[str, str],
+    seen: Set[str],
 ) -> list[str]:
     """Return the ids of the judged queries to which all keys of a slice apply, in their order.
 
@@ -22,11 +27,12 @@ def choose(
         texts: query id to text, of the judged queries.
         source: the queries as their source has them, in which a column is looked up.
         others: query id to text, of the dataset that the slice names.
+        seen: the queries that were seen in the training set that the slice names.
 
     Raises:
         DataError: the file names a query that is not judged, no query has the column, or no or every query is chosen.
     """
-    conditions = list(_conditions(name, entry, texts, source, others))
+    conditions = list(_conditions(name, entry, texts, source, others, seen))
     kept = [query for query in texts if all(query in met for met in conditions) != entry.invert]
     place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
     if not kept:
@@ -37,7 +43,12 @@ def choose(
 
 
 def _conditions(
-    name: str, entry: Slice, texts: Mapping[str, str], source: Iterable[Query], others: Mapping[str, str]
+    name: str,
+    entry: Slice,
+    texts: Mapping[str, str],
+    source: Iterable[Query],
+    others: Mapping[str, str],
+    seen: Set[str],
 ) -> Iterator[set[str]]:
     """Yield the queries to which each key of a slice applies."""
     if entry.path:
@@ -46,6 +57,8 @@ def _conditions(
         yield _of_value(name, entry, source)
     if entry.dataset:
         yield _in_both(f"{name}.dataset", entry.dataset, texts, others)
+    if entry.seen_in:
+        yield {*seen}
     words = {query: len(text.split()) for query, text in texts.items()}
     if entry.least_words:
         yield {query for query in texts if words[query] >= entry.least_words}

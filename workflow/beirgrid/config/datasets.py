@@ -93,6 +93,11 @@ class Slice(Entry):
     dataset: Annotated[str | None, Refers(("datasets",))] = Field(
         None, description="Dataset that has its queries, by id: SciFactDecontaminated has 41 of scifact."
     )
+    seen_in: Annotated[str | None, Refers(("datasets",))] = Field(
+        None,
+        description="Training set: queries that share their words, or those of a relevant document, with a query or a "
+        "relevant document of it.",
+    )
     least_words: Count | None = Field(None, description="Fewest words of its queries, cut at white space.")
     most_words: Count | None = Field(None, description="Most words of its queries.")
     invert: bool = Field(False, description="true: all other queries of the dataset.")
@@ -101,7 +106,7 @@ class Slice(Entry):
         if bool(self.column) != (self.value is not None):
             yield "column and value go together"
         if not self.model_fields_set - {"invert"}:
-            yield "needs one of the keys path, column, dataset, least_words, most_words"
+            yield "needs one of the keys path, column, dataset, seen_in, least_words, most_words"
 
 
 class Dataset(Entry):

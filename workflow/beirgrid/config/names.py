@@ -85,7 +85,7 @@ def _kept_by_slices(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the datasets that slices name."""
     slices = [entry.get("slices") for entry in datasets.values()]
     keys = [each for of_dataset in slices if isinstance(of_dataset, dict) for each in of_dataset.values()]
-    return [str(each["dataset"]) for each in keys if isinstance(each, dict) and "dataset" in each]
+    return [str(each[key]) for each in keys if isinstance(each, dict) for key in ("dataset", "seen_in") if key in each]
 
 
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:

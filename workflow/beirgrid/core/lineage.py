@@ -25,7 +25,8 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), ("corpus", "checkpoint")),
     **dict.fromkeys(_DEV, ("corpus", "dev_queries")),
     "of_system": ("checkpoint",),
-    "others": (),  # of another dataset, by which a slice is chosen
+    # Of other datasets, by which a slice is chosen.
+    **dict.fromkeys(("others", "seen_queries", "seen_qrels", "seen_corpus"), ()),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them.

@@ -117,8 +117,17 @@ class FetchSlice(Stage):
     costs = {"queries": Cost(seconds=1e-4, memory=1e-3)}  # assumed
 
     def inputs(self, grid: Grid, dataset: str, slice: str) -> Inputs:
-        other = grid.config.datasets[dataset].slices[slice].dataset
-        return {"queries": artifacts.queries(dataset), **({"others": artifacts.queries(other)} if other else {})}
+        entry = grid.config.datasets[dataset].slices[slice]
+        inputs = {"queries": artifacts.queries(dataset)}
+        if entry.dataset:
+            inputs["others"] = artifacts.queries(entry.dataset)
+        if entry.seen_in:
+            inputs["qrels"] = artifacts.qrels(dataset)
+            inputs["corpus"] = artifacts.documents(grid.corpus(dataset))
+            inputs["seen_queries"] = artifacts.queries(entry.seen_in)
+            inputs["seen_qrels"] = artifacts.qrels(entry.seen_in)
+            inputs["seen_corpus"] = artifacts.documents(grid.corpus(entry.seen_in))
+        return inputs
 
     def files(self, grid: Grid, dataset: str, slice: str) -> Iterable[str]:
         entry = grid.config.datasets[dataset].slices[slice]

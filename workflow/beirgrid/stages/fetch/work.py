@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...collections import collection, ingest, predictions, slices
+from ...collections import collection, ingest, overlaps, predictions, slices
 from ...collections.sources import open_source
 from ...config.datasets import Corpus, Dataset, Slice
 from ...config.systems import Published
@@ -85,6 +85,11 @@ def fetch_slice(
     entry: Annotated[Slice, "registry entry of the slice, JSON"],
     queries: Annotated[Artifact, "the fetched queries.parquet"],
     others: Annotated[Artifact | None, "queries.parquet of the dataset that has the queries of the slice"] = None,
+    qrels: Annotated[Artifact | None, "the fetched qrels.tsv, if the slice names a training set"] = None,
+    corpus: Annotated[Artifact | None, "the fetched corpus.parquet, as above"] = None,
+    seen_queries: Annotated[Artifact | None, "queries.parquet of the training set"] = None,
+    seen_qrels: Annotated[Artifact | None, "qrels.tsv of the training set"] = None,
+    seen_corpus: Annotated[Artifact | None, "corpus.parquet of the training set"] = None,
     dataset: Annotated[Dataset | None, "registry entry of the dataset, JSON, if the slice names a column"] = None,
     corpus_entry: Annotated[Corpus | None, "registry entry of its corpus, JSON, as above"] = None,
 ) -> Made:
@@ -96,7 +101,11 @@ def fetch_slice(
     texts = collection.read_queries(queries)
     source = open_source(corpus_entry).queries(dataset) if corpus_entry and dataset else ()
     other = collection.read_queries(others) if others else {}
-    kept = slices.choose(name, entry, texts, source, other)
+    seen = set[str]()
+    if qrels and corpus and seen_queries and seen_qrels and seen_corpus:
+        training = overlaps.texts(seen_queries, seen_qrels, seen_corpus)
+        seen = overlaps.seen(overlaps.texts(queries, qrels, corpus), training)
+    kept = slices.choose(name, entry, texts, source, other, seen)
     return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
