@@ -15,17 +15,13 @@ from beirgrid.core.interrupts import show_interrupts
 def usage_error(said: str) -> str:
     """Return the last line of an error of Snakemake's command line, without its usage of 200 lines.
 
-    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s. SLURM without its plugin has the
-    command that installs it.
+    An unknown option has the nearest one beside it, of Snakemake's and of ``run``'s.
     """
     from beirgrid.core.errors import nearest
     from beirgrid.options import add_options
-    from beirgrid.tools.run import SLURM_PLUGIN, run
+    from beirgrid.tools.run import run
 
     usage, _, error = said.rstrip().rpartition("\n")
-    if "--executor/-e: invalid choice: 'slurm'" in error:
-        install = f"{sys.executable} -m pip install {SLURM_PLUGIN}"
-        return f"beirgrid: error: SLURM needs a package that is not installed: {install}\n"
     add_options(parser := argparse.ArgumentParser(), run)
     known = re.findall(r"--[a-z-]+", usage + parser.format_usage())
     unknown = re.search(r"unrecognized arguments: .*?(--[\w-]+)", error)

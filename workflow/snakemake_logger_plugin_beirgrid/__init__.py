@@ -5,11 +5,29 @@ starts: the Snakefile then has chosen which checkout of beirgrid that is.
 """
 
 import logging
+import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
+
+
+def slurm_is_missing() -> bool:
+    """Tell whether somebody asks for beirgrid's SLURM profile, and Snakemake's plugin for SLURM is not installed."""
+    asked = [argument.removeprefix("--profile=") for argument in sys.argv[1:]]
+    profiles = [Path(name).resolve() for name in (*asked, os.environ.get("SNAKEMAKE_PROFILE", ""))]
+    ours = [path for path in profiles if path.parts[-2:] == ("profiles", "slurm")]
+    ours = [path for path in ours if (path.parents[1] / "workflow" / "rules" / "common.smk").exists()]
+    return bool(ours) and not find_spec("snakemake_executor_plugin_slurm")
+
+
+# Snakemake imports this package before it reads its options, which it would answer with its usage of 100 lines.
+if slurm_is_missing():
+    install = f"{sys.executable} -m pip install snakemake-executor-plugin-slurm"
+    sys.exit(f"beirgrid: error: SLURM needs a package that is not installed: {install}")
 
 
 class LogHandler(LogHandlerBase):
