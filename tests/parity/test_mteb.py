@@ -16,6 +16,7 @@ import sentence_transformers
 import torch
 from checkpoints import (
     change_json,
+    encode_texts,
     normalised,
     opened,
     save_cross_encoder,
@@ -30,6 +31,7 @@ from checkpoints import (
 )
 from datasets import Dataset
 from helpers import ROOT, documented_models, unpack
+from mteb.models import ModelMeta
 from mteb.models.instruct_wrapper import InstructSentenceTransformerModel
 from mteb.models.model_implementations.qwen3_models import q3e_instruct_loader
 from mteb.models.model_implementations.qwen3_reranker import Qwen3RerankerWrapper
@@ -43,8 +45,14 @@ from mteb.models.sentence_transformer_wrapper import (
 )
 from mteb.types import PromptType
 from safetensors.numpy import load_file
+from test_late_interaction import Paper
 from torch.utils.data import DataLoader
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from beirgrid.config import mteb_collections, registry
 from beirgrid.core.errors import ConfigError, DataError
@@ -342,6 +350,53 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match="mteb's loader of WhereIsAI/UAE-Large-V1 cannot open"):
         opened("dense", folder, entry)
+
+
+@pytest.fixture
+def no_images(monkeypatch):
+    """Let models open that also read images: mteb asks for torchvision, which no text needs."""
+    monkeypatch.setattr(ModelMeta, "_missing_dependencies", staticmethod(lambda groups: []))
+
+
+def test_token_vectors_of_mtebs_loader_are_those_of_plain_code(tiny_models, tmp_path, no_images, monkeypatch):
+    folder, name = tiny_models["late-interaction"], "perplexity-ai/pplx-embed-v2-late-0.6b"
+    entry = registry.model_facts(name)["entry"]
+    assert (entry["engine"], entry["family"]) == ("mteb", "late-interaction")
+    paper, encoder = Paper(folder, "[Q] ", "[D] "), opened("late-interaction", folder, entry)
+    read, asked = [paper.document(text, 100) for text in TEXTS], [paper.query(text, 32) for text in TEXTS]
+    for found, expected in ((encoder.encode_documents(TEXTS), read), (encoder.encode_queries(TEXTS), asked)):
+        assert found.counts.tolist() == [len(vectors) for vectors in expected]
+        np.testing.assert_allclose(found.vectors, np.concatenate(expected), atol=1e-4)
+    scores = [(query @ document.T).max(1).sum() for query, document in zip(asked, read[::-1], strict=True)]
+    np.testing.assert_allclose(encoder.score(TEXTS, TEXTS[::-1]), scores, atol=1e-4)
+    assert encode_texts(tmp_path / "0.tokens", folder, TEXTS, {"family": "late-interaction", **entry}) == 0
+    stored = np.load(tmp_path / "0.tokens/vectors.npy")
+    np.testing.assert_allclose(stored, np.concatenate(read), atol=1e-3)
+    # Other loaders fill short texts with rows of zeros.
+    padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(vectors) for vectors in read], batch_first=True)
+    monkeypatch.setattr(encoder.model, "_encode", lambda *texts, **options: padded)
+    np.testing.assert_array_equal(encoder.encode_documents(TEXTS).vectors, np.concatenate(read))
+    padded *= 2
+    with pytest.raises(DataError, match=f"mteb's loader of {name} gives token vectors whose lengths are not 1"):
+        encoder.encode_documents(TEXTS)
+
+
+@pytest.mark.parametrize("task", ["NQ", "AskUbuntuDupQuestions"])  # mteb makes rows of all terms for a reranking task
+def test_weights_of_mtebs_loader_are_those_of_plain_code(tiny_models, no_images, task):
+    """Of a model whose code its entry allows."""
+    folder, name = tiny_models["splade"], "naver/v-splade-quality"
+    with pytest.raises(ConfigError, match="it brings code of its own"):
+        registry.model_facts(name)
+    entry = registry.model_facts(name, trusted=True)["entry"] | {"trust_remote_code": True, "task": task}
+    assert (entry["engine"], entry["family"]) == ("mteb", "sparse")
+    encoder = opened("sparse", folder, entry)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in TEXTS]
+    expected = np.stack([of_text.amax(0).relu().log1p().numpy() for of_text in logits])
+    for _, encode in sides(encoder):
+        np.testing.assert_allclose(encode(TEXTS).toarray(), expected, atol=1e-5)
+    assert encoder.encode_documents([]).shape == (0, expected.shape[1])
 
 
 def test_a_reranker_of_mteb_runs_in_our_scorer(tmp_path, monkeypatch):

@@ -45,9 +45,12 @@ def load(*systems, datasets=("scifact", "nfcorpus"), **more):
 def test_every_model_of_mteb_has_an_engine_and_a_reason():
     found = registry.models()
     assert len(found) == 969
-    assert all(model["engine"] in ("beirgrid", "mteb", "endpoint", "refused") and model["reason"] for model in found)
+    engines = ("beirgrid", "mteb", "with code", "endpoint", "refused")
+    assert all(model["engine"] in engines and model["reason"] for model in found)
     assert all(model["family"] for model in found if model["engine"] == "beirgrid")
-    assert not any(model["family"] for model in found if model["engine"] in ("endpoint", "refused"))
+    assert not any(model["family"] for model in found if model["engine"] in engines[2:])
+    new = [model for model in found if str(registry._meta(model["name"]).release_date) >= "2026"]
+    assert len([model for model in new if model["engine"] == "refused"]) < 0.15 * len(new)
     known = {model["name"] for model in found}
     assert {*registry._LEFT_TO_MTEB} <= known
 
@@ -82,7 +85,7 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
     [
         (QWEN, "beirgrid", "without code"),
         ("openai/text-embedding-3-large", "endpoint", "serves it"),
-        ("jinaai/jina-embeddings-v2-base-en", "refused", "trust_remote_code"),
+        ("jinaai/jina-embeddings-v2-base-en", "with code", "trust_remote_code"),
         ("facebook/dinov2-base", "refused", "no public weights of it that read text"),
         ("McGill-NLP/LLM2Vec-Meta-Llama-3-8B-Instruct-mntp-supervised", "refused", "an adapter, to a second"),
         ("Alibaba-NLP/gte-Qwen2-1.5B-instruct", "beirgrid", "without code"),
@@ -93,6 +96,9 @@ def test_every_model_that_a_job_runs_has_a_valid_entry():
         ("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "beirgrid", "without code"),
         ("samaya-ai/promptriever-llama3.1-8b-v1", "refused", "an adapter, to a second"),
         ("stephantulkens/NIFE-mxbai-embed-large-v1_as_router", "refused", "not of router"),
+        ("perplexity-ai/pplx-embed-v2-late-0.6b", "mteb", "mteb opens it by MultiVectorWrapper"),
+        ("naver/v-splade-quality", "with code", "it brings code of its own"),
+        ("mteb/baseline-bm25s", "refused", "makes no vectors"),
         ("nvidia/llama-embed-nemotron-8b", "refused", "needs transformers ==4.51.0 (an extra of mteb), and "),
         (
             "nvidia/Nemotron-3.5-Embed-1B-BF16",
@@ -174,6 +180,18 @@ def test_code_that_one_configuration_trusts_is_refused_in_another_one_beside_the
         with pytest.raises(ConfigError, match=f"{model} cannot be used by its name: it brings code of its own"):
             load(model, models=own)
     assert Path(lock.LOCK).read_bytes() == before
+
+
+def test_models_of_mtebs_sparse_and_late_interaction_loaders_join_a_grid(monkeypatch, capsys):
+    """With the packages named that their loaders need and that are not installed."""
+    late, sparse = "perplexity-ai/pplx-embed-v2-late-0.6b", "naver/v-splade-quality"
+    monkeypatch.setattr(registry, "_is_installed", lambda need: need.name != "torchvision")
+    found = load(late, sparse, models={sparse: {"trust_remote_code": True}})
+    told = capsys.readouterr().err
+    for name, family in ((late, "late-interaction"), (sparse, "sparse")):
+        entry = found.models[names.local_name(name)]
+        assert (entry.family, entry.engine, entry.tasks["scifact"]) == (family, "mteb", "SciFact")
+        assert f"mteb's loader of {name} needs packages that are not installed here: torchvision>0.2.1" in told
 
 
 def test_a_model_whose_publisher_excludes_the_installed_transformers_is_refused_before_a_job():

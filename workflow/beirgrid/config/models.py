@@ -210,7 +210,10 @@ _UNREAD = {
         *("checkpoint", "revision", "path", "paths", "package", "files", "pickled", "adapter", "trust_remote_code"),
         *("max_length", "precision", "pooling", "brackets", "special_tokens", "chunks", "engine"),
     ),
-    "engine": ("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),
+    "engine": (
+        *("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),
+        *("head", "query_length", "query_lengths"),
+    ),
     "query_model": ("query_length", "query_lengths"),
 }
 
@@ -298,11 +301,12 @@ class SparseModel(TaskModel):
     pooling: Literal["splade", "sparta", "bge-m3"] = Field(
         "splade", description="Source of weights: a language model's head, input embeddings (sparta), or BGE-M3's head."
     )
+    engine: Literal["mteb"] | None = _ENGINE
     query_model: QueryModel = None
     prompts: Prompts = Field(Prompts(), description="Text put before queries and documents.")
 
 
-class LateInteractionModel(ModelEntry):
+class LateInteractionModel(TaskModel):
     """One vector per token."""
 
     family: Literal["late-interaction"] = Field(description="Decides how the checkpoint is opened and searched.")
@@ -311,6 +315,7 @@ class LateInteractionModel(ModelEntry):
         description="Vectors of tokens are those of BGE-M3's third head (bge-m3), or the last layer's of a checkpoint "
         "that has no projection of tokens (none). By default, the checkpoint must have one.",
     )
+    engine: Literal["mteb"] | None = _ENGINE
     query_model: QueryModel = None
     query_length: Length | None = Field(None, description="Tokens of a query (max_length is for documents).")
     query_lengths: Annotated[dict[str, Length], Refers(("datasets",))] = Field(

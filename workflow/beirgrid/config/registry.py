@@ -13,7 +13,8 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from ..core.errors import ConfigError, nearest
+from ..core.errors import ConfigError, nearest, warn
 from .lock import RESOLVE
 from .models import Seq2SeqReranker, similarity_of
 from .values import COMMIT
@@ -52,11 +53,15 @@ _FAMILIES = {
     "BGEReranker": "cross-encoder",
     "MonoT5Reranker": "seq2seq-reranker",
 }
-# Loaders that add an adapter to the weights of another checkpoint.
-_ADAPTED = ("RepLLaMAModel", "loader_inner")
-# Types of models that our engine runs, and those that a loader of mteb runs in our stages.
+# Loaders whose models do not run here, and why.
+_UNUSED = {
+    **dict.fromkeys(
+        ("RepLLaMAModel", "loader_inner"), "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
+    ),
+    **dict.fromkeys(("bm25_loader", "bb25_loader"), "mteb searches with it itself and makes no vectors"),
+}
+# Types of models that our engine and the loaders of mteb run in our stages.
 _TYPES = ("dense", "sparse", "late-interaction", "cross-encoder")
-_LOADED = ("dense", "cross-encoder")
 # Arguments of these loaders that an entry takes over, or that change no number: where and how fast a model runs, how
 # wide its weights are (``precision`` decides here), and on which side padding stands, to which no token attends. A test
 # lists what stands in those that are mappings.
@@ -123,8 +128,9 @@ def _licence(meta: Any) -> str:
 def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     """Return the engine for a model of mteb, the family of its entry if a job here runs it, and the reason.
 
-    The engine is ``beirgrid``, ``mteb`` (its own loader), ``endpoint`` (served, not published) or ``refused``. A model
-    whose code the entry allows to run is ``trusted``. Raise ConfigError if mteb lists no such model.
+    The engine is ``beirgrid``, ``mteb`` (its own loader), ``with code`` (one of these, once an entry lets its code
+    run), ``endpoint`` (served, not published) or ``refused``. A model whose code the entry allows to run is
+    ``trusted``. Raise ConfigError if mteb lists no such model.
     """
     meta = _meta(name)
     loader = _loader(meta)
@@ -134,21 +140,21 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
         return "refused", "", "mteb opens no public weights of it that read text"
     if is_served:
         return "endpoint", "", "its publisher serves it and publishes no weights: write an entry with endpoint"
-    if loader in _ADAPTED:
-        return "refused", "", "mteb adds it, an adapter, to a second checkpoint (docs/models.md)"
+    if why := _UNUSED.get(loader):
+        return "refused", "", why
     if unmet := unmet_need(_need(meta)):
         return "refused", "", unmet
     unknown = sorted(meta.loader_kwargs.keys() - _TAKEN)
     ours = not unknown and _has_our_family(meta)
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
-    if not ours and kind not in _LOADED:
-        run_here = " and ".join(_LOADED)
-        return "refused", "", f"{reason}; of mteb's loaders, only those of {run_here} run here, not of {kind}"
+    if kind not in _TYPES:
+        return "refused", "", f"{reason}; of mteb's loaders, only those of {', '.join(_TYPES)} run here, not of {kind}"
     if _runs_code(meta) and not trusted:
         key = f"models: {{{name}: {{trust_remote_code: true}}}}"
-        return "refused", "", f"it brings code of its own. Read the code, then let it run: {key}"
+        return "with code", "", f"it brings code of its own. Read the code, then let it run: {key}"
     if not ours:
-        return "mteb", kind, reason
+        lacking = _lacking(meta)
+        return "mteb", kind, reason + f". Install first: {lacking}" * bool(lacking)
     return "beirgrid", _FAMILIES[loader], f"it opens with{'' if _runs_code(meta) else 'out'} code from the checkpoint"
 
 
@@ -178,17 +184,29 @@ def _runs_code(meta: Any) -> bool:
 
 def _need(meta: Any) -> str:
     """Return the versions of transformers that the publisher of a model allows, as mteb's extras state them."""
-    allowed = [
-        need.specifier
-        for need in _on_transformers()
-        if need.marker and any(need.marker.evaluate({"extra": group}) for group in meta.extra_requirements_groups or ())
-    ]
-    return ",".join(map(str, allowed))
+    needs = chain.from_iterable(map(_of_extra, meta.extra_requirements_groups or ()))
+    return ",".join(str(need.specifier) for need in needs if need.name == "transformers")
+
+
+def _lacking(meta: Any) -> str:
+    """Return the packages that mteb's loader of a model needs and that are not installed in such a version."""
+    needs = chain.from_iterable(map(_of_extra, meta._resolve_extras_groups()))
+    return ", ".join(sorted({f"{need.name}{need.specifier}" for need in needs if not _is_installed(need)}))
 
 
 @cache
-def _on_transformers() -> list[Requirement]:
-    return [need for need in map(Requirement, requires("mteb") or ()) if need.name == "transformers"]
+def _is_installed(need: Requirement) -> bool:
+    try:
+        return need.specifier.contains(version(need.name), prereleases=True)
+    except PackageNotFoundError:
+        return False
+
+
+@cache
+def _of_extra(group: str) -> list[Requirement]:
+    """Return what an extra of mteb requires."""
+    needs = map(Requirement, requires("mteb") or ())
+    return [need for need in needs if need.marker and need.marker.evaluate({"extra": group})]
 
 
 def unmet_need(allowed: str) -> str:
@@ -227,6 +245,8 @@ def model_facts(name: str, also: Iterable[str] = (), trusted: bool = False) -> d
     stated: dict[str, Any] = {"mteb": mteb_version(), "entry": entry, "code": _runs_code(meta)}
     if need := _need(meta):
         stated["transformers"] = need
+    if runs == "mteb" and (lacking := _lacking(meta)):
+        warn(f"mteb's loader of {name} needs packages that are not installed here: {lacking}")
     if runs == "beirgrid" and family in ("dense", "sparse"):
         entry["prompts"], queries = _prompts(meta, [*(task.name for task in tasks().values()), *also])
         stated |= {"queries": queries} if queries else {}

@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.models import CrossEncoder, DenseModel, Model, ModelEntry
+from ..config.models import DenseModel, Model, ModelEntry
 from ..config.values import mistakes
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
-from .mteb_loader import MtebModel
+from .mteb_loader import Loaded, open_by_mteb
 from .protocol import Encoder
 from .served import ServedEncoder, ServedScorer
 
@@ -32,8 +32,8 @@ def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path 
         return ServedEncoder(folder, entry, runtime, answers)
     if entry.endpoint:
         return ServedScorer(folder, entry, runtime, answers)
-    if isinstance(entry, DenseModel | CrossEncoder) and entry.engine:
-        return MtebModel(folder, entry, runtime)
+    if isinstance(entry, Loaded) and entry.engine:
+        return open_by_mteb(folder, entry, runtime)
     module, _, name = FAMILIES[entry.family].encoder.partition(":")
     model = getattr(importlib.import_module(f".{module}", __name__), name)(folder, entry, runtime)
     if not (chunks := getattr(entry, "chunks", None)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from sentence_transformers.sentence_transformer.modules import Dense
 from ..config.models import LateInteractionModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
-from ..core.progress import Progress
 from ..models import saved
 from ..search.maxsim import TokenVectors
 from .base import TextEncoder
 from .loading import first_module, m3_head
-from .protocol import Scorer, parts
+from .protocol import TokenRows
 
 
 def _check_projection(folder: Path) -> None:
@@ -58,7 +56,7 @@ def _drop_first(module: Any, inputs: Any, features: dict[str, torch.Tensor]) -> 
     features["attention_mask"][:, 0] = False
 
 
-class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Scorer):
+class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], TokenRows):
     """Encodes a text to one vector per token (MultiVectorEncoder); opens checkpoints of PyLate and Stanford's ColBERT.
 
     Markers, query expansion and skipped words are the checkpoint's. ``max_length`` of documents and ``query_length`` of
@@ -109,33 +107,3 @@ class LateInteractionEncoder(TextEncoder[LateInteractionModel, TokenVectors], Sc
     def in_order(self, vectors: TokenVectors, rows: np.ndarray) -> TokenVectors:
         """Select the vectors of texts by their rows."""
         return vectors.texts(rows)
-
-    def concatenation(self, blocks: list[TokenVectors]) -> TokenVectors:
-        """Concatenate the vectors of all blocks."""
-        none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
-        vectors, counts = zip(none, *blocks, strict=True)
-        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
-
-    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
-        """Return the score of each pair: float32 [pairs], the sum over the query's tokens of the best product (MaxSim).
-
-        Each text is encoded once, documents a window at a time. Vectors are in float32, where a search of stored ones
-        reads float16.
-        """
-        scores = np.empty(len(queries), np.float32)
-        asked = _apart(self.encode_queries, list(dict.fromkeys(queries)))
-        rows: dict[str, list[int]] = {}
-        for row, document in enumerate(documents):
-            rows.setdefault(document, []).append(row)
-        for texts in parts(list(rows)):
-            for text, vectors in _apart(self.encode_documents, texts).items():
-                for row in rows[text]:
-                    scores[row] = (asked[queries[row]] @ vectors.T).max(axis=1).sum() if len(vectors) else 0
-                if progress:
-                    progress.add(len(rows[text]))
-        return scores
-
-
-def _apart(encode: Callable[[list[str]], TokenVectors], texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the vectors of each text's tokens."""
-    return dict(zip(texts, encode(texts).by_text(), strict=True))

@@ -11,20 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from ..config.models import CrossEncoder, DenseModel
+from ..config.models import CrossEncoder, DenseModel, LateInteractionModel, SparseModel
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from ..models import saved
-from .protocol import DenseVectors, Scorer, parts, unit_length
+from ..search.maxsim import TokenVectors
+from .protocol import DenseVectors, OpenModel, Scorer, SparseRows, TokenRows, parts, unit_length
 
+Loaded = DenseModel | SparseModel | LateInteractionModel | CrossEncoder
 # Pairs per call of a loader, and its batch size.
 _BATCH = 32
+# How far the length of a token's vector may be from 1, where a loader computes in bfloat16.
+_LENGTH = 0.02
 
 
-class MtebModel(DenseVectors, Scorer):
-    """An encoder of one vector per text, of length 1 for cosine similarity, or a scorer of pairs, as its entry says.
+class MtebModel(OpenModel):
+    """A model that mteb's loader opened.
 
     Attributes:
         precision: a text for records, because each loader chooses its own precision.
@@ -33,11 +38,10 @@ class MtebModel(DenseVectors, Scorer):
 
     precision = "that of mteb's loader"
 
-    def __init__(self, folder: Path, entry: DenseModel | CrossEncoder, runtime: Runtime) -> None:
+    def __init__(self, folder: Path, entry: Loaded, runtime: Runtime) -> None:
         name = entry.checkpoint
         assert name, "the configuration is checked"
         self.runtime = runtime
-        self.unit = isinstance(entry, DenseModel) and entry.similarity == "cosine"
         saved.refuse_outside(folder)
         _stay_offline()
         import mteb
@@ -55,20 +59,75 @@ class MtebModel(DenseVectors, Scorer):
             raise DataError(f"mteb's loader of {name} cannot open {folder} without network access: {reason}") from error
         split = {"hf_split": "test", "hf_subset": "default", "show_progress_bar": False}
         self.options = {"task_metadata": _task(entry.task), **split}
-        if isinstance(entry, DenseModel):
-            self.dimension = self.encoded(["a"], "document").shape[1]
 
     def facts(self) -> dict[str, str]:
         """Return device, precision and mteb's version for the record of an artifact."""
         return {"device": self.runtime.hardware, "precision": self.precision, "loader": f"mteb {version('mteb')}"}
 
-    def encoded(self, texts: list[str], role: str) -> np.ndarray:
-        """Return the vectors of one block, from mteb's wrapper."""
+    def output(self, texts: list[str], role: str) -> Any:
+        """Return what mteb's wrapper makes of texts. Those of token vectors name the method ``_encode``."""
         from mteb.types import PromptType
 
-        options = {"prompt_type": PromptType(role), "batch_size": _BATCH, **self.options}
-        vectors = _numbers(self.model.encode(_loaded(text=texts), **options))
+        encode = getattr(self.model, "encode", None) or self.model._encode
+        return encode(_loaded(text=texts), prompt_type=PromptType(role), batch_size=_BATCH, **self.options)
+
+
+class MtebDense(MtebModel, DenseVectors):
+    """An encoder of one vector per text, of length 1 for cosine similarity."""
+
+    def __init__(self, folder: Path, entry: DenseModel, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime)
+        self.unit = entry.similarity == "cosine"
+        self.dimension = self.encoded(["a"], "document").shape[1]
+
+    def encoded(self, texts: list[str], role: str) -> np.ndarray:
+        """Return the vectors of one block."""
+        vectors = _numbers(self.output(texts, role))
         return unit_length(vectors) if self.unit else vectors
+
+
+class MtebSparse(MtebModel, SparseRows):
+    """An encoder of one weight per term."""
+
+    def __init__(self, folder: Path, entry: SparseModel, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime)
+        self.dimension = self.encoded(["a"], "document").shape[1]
+
+    def encoded(self, texts: list[str], role: str) -> scipy.sparse.csr_matrix:
+        """Return the weights of one block."""
+        weights = self.output(texts, role)
+        if not getattr(weights, "is_sparse", False):
+            return scipy.sparse.csr_matrix(_numbers(weights))
+        weights = weights.detach().coalesce()
+        places = tuple(weights.indices().cpu().numpy())
+        return scipy.sparse.csr_matrix((_numbers(weights.values()), places), shape=tuple(weights.shape))
+
+
+class MtebTokens(MtebModel, TokenRows):
+    """An encoder of one vector per token. Rows of zeros, with which some loaders fill short texts, are none."""
+
+    def __init__(self, folder: Path, entry: LateInteractionModel, runtime: Runtime) -> None:
+        super().__init__(folder, entry, runtime)
+        self.name = entry.checkpoint
+        self.dimension = self.encoded(["a"], "document").vectors.shape[1]
+
+    def encoded(self, texts: list[str], role: str) -> TokenVectors:
+        """Return the token vectors of one block.
+
+        Raises:
+            DataError: their lengths are not 1, so float16 may not hold them.
+        """
+        by_text = list(map(_numbers, self.output(texts, role)))
+        lengths = [np.linalg.norm(rows, axis=1) for rows in by_text]
+        kept = [of_text > 0 for of_text in lengths]
+        if any((np.abs(of_text[rows] - 1) > _LENGTH).any() for of_text, rows in zip(lengths, kept, strict=True)):
+            raise DataError(f"mteb's loader of {self.name} gives token vectors whose lengths are not 1")
+        vectors = [rows[of_text] for rows, of_text in zip(by_text, kept, strict=True)]
+        return TokenVectors(np.concatenate(vectors), np.array([len(rows) for rows in vectors], np.int64))
+
+
+class MtebScorer(MtebModel, Scorer):
+    """A scorer of pairs."""
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair (queries[i], documents[i]): float32 [pairs]."""
@@ -80,6 +139,19 @@ class MtebModel(DenseVectors, Scorer):
             if progress:
                 progress.add(len(part))
         return np.concatenate(scores)
+
+
+_BY_FAMILY = {"dense": MtebDense, "sparse": MtebSparse, "late-interaction": MtebTokens, "cross-encoder": MtebScorer}
+
+
+def open_by_mteb(folder: Path, entry: Loaded, runtime: Runtime) -> MtebModel:
+    """Open a model by mteb's loader.
+
+    Raises:
+        DataError: the loader cannot open the folder.
+    """
+    opened: MtebModel = _BY_FAMILY[entry.family](folder, entry, runtime)
+    return opened
 
 
 def _stay_offline() -> None:

@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import scipy.sparse
 
 from ..core.progress import Progress
+from ..search.maxsim import TokenVectors
 
 # Texts (or pairs) that are tokenized and sorted together.
 WINDOW = 2048
@@ -64,9 +66,18 @@ class Encoder(OpenModel, Generic[Vectors]):
         return None
 
     def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[Vectors]:
-        """Yield the vectors of each block of texts, about ``WINDOW`` of them. The role is ``query`` or
-        ``document``. Another thread reads and tokenizes blocks ahead.
+        """Yield the vectors of each block of texts, about ``WINDOW`` of them. The role is ``query`` or ``document``.
+
+        By default, a library gets a block at a time. Our engine reads and tokenizes blocks ahead, in another thread.
         """
+        for texts in blocks:
+            vectors = self.encoded(texts, role)
+            if progress:
+                progress.add(len(texts))
+            yield vectors
+
+    def encoded(self, texts: list[str], role: str) -> Vectors:
+        """Return the vectors of one block, from the library."""
         raise NotImplementedError
 
     def concatenation(self, blocks: list[Vectors]) -> Vectors:
@@ -75,23 +86,20 @@ class Encoder(OpenModel, Generic[Vectors]):
 
 
 class DenseVectors(Encoder[np.ndarray]):
-    """An encoder of one vector per text: float32 [texts, dimension]. By default, a library gets a block at a time."""
-
-    def vectors(self, blocks: Iterable[list[str]], role: str, progress: Progress | None = None) -> Iterator[np.ndarray]:
-        """Yield the vectors of each block of texts."""
-        for texts in blocks:
-            vectors = self.encoded(texts, role)
-            if progress:
-                progress.add(len(texts))
-            yield vectors
-
-    def encoded(self, texts: list[str], role: str) -> np.ndarray:
-        """Return the vectors of one block, from the library."""
-        raise NotImplementedError
+    """An encoder of one vector per text: float32 [texts, dimension]."""
 
     def concatenation(self, blocks: list[np.ndarray]) -> np.ndarray:
         """Concatenate the vectors of all blocks."""
         return np.concatenate([np.empty((0, self.dimension), np.float32), *blocks])
+
+
+class SparseRows(Encoder[scipy.sparse.csr_matrix]):
+    """An encoder of one sparse vector per text: float32 [texts, vocabulary]."""
+
+    def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
+        """Concatenate the weights of all blocks."""
+        none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
+        return scipy.sparse.vstack([none, *blocks], format="csr")
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
@@ -111,3 +119,37 @@ class Scorer(OpenModel):
     def spent(self) -> Mapping[str, float]:
         """Return what the scorer has counted so far: requests of a server, windows of a listwise order, chunks."""
         return {}
+
+
+class TokenRows(Encoder[TokenVectors], Scorer):
+    """An encoder of one vector per token, which may also score pairs."""
+
+    def concatenation(self, blocks: list[TokenVectors]) -> TokenVectors:
+        """Concatenate the vectors of all blocks."""
+        none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
+        vectors, counts = zip(none, *blocks, strict=True)
+        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+
+    def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
+        """Return the score of each pair: float32 [pairs], the sum over the query's tokens of the best product (MaxSim).
+
+        Each text is encoded once, documents a window at a time. Vectors are in float32, where a search of stored ones
+        reads float16.
+        """
+        scores = np.empty(len(queries), np.float32)
+        asked = _apart(self.encode_queries, list(dict.fromkeys(queries)))
+        rows: dict[str, list[int]] = {}
+        for row, document in enumerate(documents):
+            rows.setdefault(document, []).append(row)
+        for texts in parts(list(rows)):
+            for text, vectors in _apart(self.encode_documents, texts).items():
+                for row in rows[text]:
+                    scores[row] = (asked[queries[row]] @ vectors.T).max(axis=1).sum() if len(vectors) else 0
+                if progress:
+                    progress.add(len(rows[text]))
+        return scores
+
+
+def _apart(encode: Callable[[list[str]], TokenVectors], texts: list[str]) -> dict[str, np.ndarray]:
+    """Return the vectors of each text's tokens."""
+    return dict(zip(texts, encode(texts).by_text(), strict=True))

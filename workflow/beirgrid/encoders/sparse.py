@@ -23,7 +23,7 @@ from .base import TextEncoder
 from .engine import TOKENIZED
 from .kernels.maxima import Maxima
 from .loading import first_module, m3_head
-from .protocol import parts
+from .protocol import SparseRows, parts
 
 # Token budget over all concurrent batches if the model's own pooling needs a number per token and term: 1 GB in
 # float32.
@@ -32,7 +32,7 @@ MOST_TOKENS = 8192
 SPARTA_TERMS = 2000
 
 
-class SparseVectors(TextEncoder[SparseModel, scipy.sparse.csr_matrix]):
+class SparseVectors(TextEncoder[SparseModel, scipy.sparse.csr_matrix], SparseRows):
     """An encoder of one sparse vector per text: float32 [texts, vocabulary]."""
 
     def open(self, loader: Any, folder: Path, unused: str = "") -> None:
@@ -40,11 +40,6 @@ class SparseVectors(TextEncoder[SparseModel, scipy.sparse.csr_matrix]):
         self.load(loader, folder, unused, prompts=saved.prompts(folder, self.entry))
         if self.entry.max_length is not None:
             self.model.max_seq_length = self.entry.max_length
-
-    def concatenation(self, blocks: list[scipy.sparse.csr_matrix]) -> scipy.sparse.csr_matrix:
-        """Concatenate the weights of all blocks."""
-        none = scipy.sparse.csr_matrix((0, self.dimension), dtype=np.float32)
-        return scipy.sparse.vstack([none, *blocks], format="csr")
 
 
 class SparseTextEncoder(SparseVectors):

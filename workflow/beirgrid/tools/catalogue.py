@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
@@ -65,8 +66,16 @@ def catalogue(
     elif shown:
         columns = list(dict.fromkeys(name for row in shown for name in row))
         show(*table_lines(list(map(written, columns)), [[_text(row.get(name)) for name in columns] for row in shown]))
+        show(*_counts(shown))
     else:
         print(f"no {kind}" + (f" with {' '.join(words)}" if words else ""))
+
+
+def _counts(rows: list[Row]) -> list[str]:
+    """Return a line that counts models by the engine that runs them; no line for other rows."""
+    engines = Counter(row["engine"] for row in rows if "engine" in row).most_common()
+    counted = ", ".join(f"{engine} {number:,}" for engine, number in engines)
+    return [f"{len(rows):,} models, by engine: {counted}"] if engines else []
 
 
 def _text(value: Any) -> str:
