@@ -107,12 +107,8 @@ def of_page(site: Site) -> list[tuple]:
         low, high = (low, high) if system == MINE else (-high, -low)
         if planned:
             found.append((other if system == MINE else system, dataset, ends(low, high), in_a_word(said)))
-    for _, system, other, _, _, _, low, high, _ in zip(*data["zeroShot"], strict=True):
-        if {system, other} in [{MINE, name} for name in OTHERS] and low is not None:
-            low, high = (low, high) if system == MINE else (-high, -low)
-            planned = {row[:2]: row[3] for row in of_answer(site)}
-            other = other if system == MINE else system
-            found.append((other, "average", ends(low, high), planned[other, "average"]))
+    means = [{system, other} for _, system, other, *_ in zip(*data["zeroShot"], strict=True)]
+    assert not any({MINE, other} in means for other in OTHERS)
     table = against_baseline(site.grid, site.answers)
     for row in (dict(zip(table.columns, texts, strict=True)) for texts in table.rows["ndcg@10"]):
         if row["system"] == MINE:

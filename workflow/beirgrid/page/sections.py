@@ -293,17 +293,13 @@ def pairs(grid: GridSummary, answers: Answers) -> tuple[list[list[Any]], bool]:
 def zero_shot(grid: GridSummary, answers: Answers) -> list[list[Any]]:
     """Return the columns ``ZERO_SHOT_COLUMNS`` of the means of pairs over datasets, for the page's script.
 
-    A mean over the datasets of a planned pair has interval and p of the plan, or none where the plan has none.
+    Planned means are left out: the answer has them, with the interval of the plan.
     """
-    keys = ["metric", "system", "other"]
-    of_plan = comparisons.planned_both_ways(grid, answers.pairs)
-    names = of_plan[of_plan["dataset"] != ""].groupby(keys)["dataset"].agg(table_files.name_of_mean).rename("names")
-    means = of_plan.loc[of_plan["dataset"] == "", [*keys, "difference_low", "difference_high", "p"]]
-    means = names.reset_index().merge(means, "left", keys).assign(planned=True)
-    table = answers.zero_shot.merge(means, "left", [*keys, "names"])
-    for column, of_mean in (("low", "difference_low"), ("high", "difference_high"), ("p_t", "p")):
-        table[column] = table[column].where(table["planned"].isna(), table[of_mean])
-    return values(table[ZERO_SHOT_COLUMNS])
+    table = answers.zero_shot
+    pairs = zip(table["system"], table["other"], strict=True)
+    planned = np.array([comparisons.is_planned(grid, pair) for pair in pairs], bool)
+    planned &= table["metric"] == grid.metrics[0]
+    return values(table.loc[~planned, ZERO_SHOT_COLUMNS])
 
 
 def values(table: pd.DataFrame) -> list[list[Any]]:

@@ -191,15 +191,10 @@ def verdicts(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     unplanned = (pairs["p_tukey"] <= ALPHA).map({True: BETTER, False: OPEN})
     unknown = pd.Series(pd.NA, pairs.index, "Int64")
     table = pairs.assign(p=pairs["p_tukey"], verdict=unplanned, planned=False, needed=unknown).set_index(keys)
-    table.update(planned_both_ways(grid, pairs).set_index(keys)[columns])
+    of_plan = planned(grid, pairs)
+    of_plan = of_plan.assign(difference_low=of_plan["low"], difference_high=of_plan["high"], planned=True)
+    table.update(both_ways(of_plan).set_index(keys)[columns])
     return table.reset_index().astype({"planned": bool, "needed": "Int64"})
-
-
-def planned_both_ways(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return ``planned`` with each pair in both orders, and the intervals as the table ``pairs`` names them."""
-    rows = planned(grid, pairs)
-    rows = rows.assign(metric=grid.metrics[0], planned=True)
-    return both_ways(rows.assign(difference_low=rows["low"], difference_high=rows["high"]))
 
 
 def tests_of(grid: GridSummary, metric: str) -> str:

@@ -137,11 +137,12 @@ def _dataset_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary) -> pd.
     tests = tables["significance"]
     pairs = both_ways(comparisons.verdicts(grid, tables["pairs"]))
     differ = pairs.set_index([*_CELL, "other"])["verdict"] == comparisons.BETTER
-    to_best, to_baseline = (
-        differ.reindex(pd.MultiIndex.from_frame(tests[[*_CELL, other]]), fill_value=False).to_numpy()
-        for other in ("best", "baseline")
+    to_best = pd.MultiIndex.from_frame(tests[[*_CELL, "best"]])
+    to_baseline = pd.MultiIndex.from_frame(tests[[*_CELL, "baseline"]])
+    tests = tests.assign(
+        alike=~differ.reindex(to_best, fill_value=False).to_numpy(),
+        certain=differ.reindex(to_baseline, fill_value=False).to_numpy(),
     )
-    tests = tests.assign(alike=~to_best, certain=to_baseline)
     verdicts = tables["verdicts"].sort_values("verdict", key=lambda names: names.map(VERDICTS.index), kind="stable")
     rows = shown_scores(tables["scores"], grid)[[*_CELL, "value", "low", "high", "status", "detail"]]
     for table, names in (
