@@ -539,7 +539,7 @@ def test_queries_are_read_and_checked(tmp_path, capsys):
     path = tmp_path / "queries.csv"
     path.write_text("query,id\n how  to bake ,q7\n,q8\n")
     assert queries.read(path) == [queries.SetQuery("q7", "how to bake")]
-    assert capsys.readouterr().err == f"warning: {path}: 1 rows have no query\n"
+    assert capsys.readouterr().err == f"warning: {path}: 1 row has no query\n"
     reading, writing = os.pipe()  # of a shell
     os.write(writing, b"first query\nsecond\n")
     os.close(writing)
@@ -854,7 +854,7 @@ def test_a_csv_comes_back_whole_or_not_at_all(made, tmp_path, capsys, text, expe
     if isinstance(expected, dict):
         assert judging.take_back("ann", path) == len(expected)
         assert made.grades() == {"ann": expected}
-        assert ("1 rows have neither a grade nor a reason" in capsys.readouterr().err) == (",,\n" in text)
+        assert ("1 row has neither a grade nor a reason" in capsys.readouterr().err) == (",,\n" in text)
     else:
         with pytest.raises(BeirgridError, match=expected):
             judging.take_back("ann", path)

@@ -140,7 +140,7 @@ def test_the_status_says_of_a_planned_pair_what_its_grid_says():
 def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
     grades, rankings = by_place({"a": [True] * 30, "b": [False] * 30, "c": [n % 3 > 0 for n in range(30)]})
     first, state, step = findings.opening(grades, rankings, findings.paired_tests(grades, rankings))
-    assert first == "a has the highest ndcg@10, 1.0000 over 30 judged queries."
+    assert first == "a has the highest nDCG@10, 1.0000 over 30 judged queries."
     assert state == "Open: whether it is better than b."  # a is better on each query by the same, so there is no test
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
     shallow = {query: {"r": 1} for query in grades}
@@ -154,7 +154,7 @@ def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
     )
     same = dict.fromkeys("ab", rankings["a"])
     assert findings.opening(grades, same, findings.paired_tests(grades, same)) == [
-        "All systems have the same ndcg@10, 1.0000 over 30 judged queries.",
+        "All systems have the same nDCG@10, 1.0000 over 30 judged queries.",
         "Open: they are equal on each of these queries.",
         "Next: judge other queries, since more judgements of these cannot tell the systems apart.",
     ]

@@ -104,7 +104,7 @@ def test_a_version_closes_holes(made, told):
     accept(made, depth=1)
     accept(made, depth=3)
     rows = {line.split()[0]: line.split() for line in told("compare", "notes", 1, 2).splitlines()}
-    assert rows["system"][1:] == ["ndcg@10", "v1", "ndcg@10", "v2", "change", "hole@10", "v1", "hole@10", "v2", "ranks"]
+    assert rows["system"][1:] == ["nDCG@10", "v1", "nDCG@10", "v2", "change", "hole@10", "v1", "hole@10", "v2", "ranks"]
     # Three documents were retrieved, of which b was a hole: one of ten places.
     assert rows["bm25"][4:6] == ["10.0%", "0.0%"]
     assert rows["minilm"][4:6] == ["0.0%", "0.0%"]
@@ -126,10 +126,10 @@ def test_disagreements_are_adjudicated_in_a_table(made, told, tmp_path):
     judge(made)
     for query, document in made.store.pool():
         made.store.judge(Grading("ben", query, document, 3 if document == "0/a" else 2 if document[-1] in "abx" else 0))
-    with pytest.raises(BeirgridError, match="disagree on 1 pairs that 'eve' has not judged"):
+    with pytest.raises(BeirgridError, match="disagree on 1 pair that 'eve' has not judged"):
         set_step("accept", "notes", "--resolution", "adjudicated", "--adjudicator", "eve")
     said = told("status", "notes", "--disagreements", "open.csv")
-    assert "open.csv: 1 pairs with several grades" in said
+    assert "open.csv: 1 pair with several grades" in said
     assert "Cohen's kappa of ann, ben: " in said
     (row,) = csv.DictReader((tmp_path / "open.csv").open())
     assert row == {
@@ -190,7 +190,7 @@ def test_status_says_what_is_open_and_what_was_planned(made, told):
     said = told("status", "notes")
     warned, best, state, step, *_ = said.splitlines()
     assert "the grid damaged is left out: " in warned
-    assert best.startswith("bm25+minilm has the highest ndcg@10, ")
+    assert best.startswith("bm25+minilm has the highest nDCG@10, ")
     assert state.startswith("Open: whether it is better than ")
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
     assert (
@@ -231,7 +231,7 @@ def test_check_finds_what_fetch_would_find(made, told):
     (made.folder / "qrels/test.tsv").write_text(QRELS)
     assert "its qrels are not an accepted version" in told("check", "notes")
     (made.folder / "qrels/test.tsv").write_text(QRELS.replace("q1", "q77"))
-    with pytest.raises(DataError, match="judge 1 queries that do not exist"):
+    with pytest.raises(DataError, match="judge 1 unknown query"):
         set_step("check", "notes")
     with (made.folder / "corpus.jsonl").open("a") as stream:
         stream.write('{"_id": "1/a", "text": "again"}\n')
@@ -376,7 +376,7 @@ def test_holes_of_a_dataset_are_judged_and_the_table_shows_both_versions(told):
         assert " ".join(row[6:]) == ranks
     assert "Verdicts that change: 1 of 1 pair of systems." in said
     assert "known and new: known is better than new → new is better than known" in said
-    assert "new has the highest ndcg@10" in told("status", "filled")
+    assert "new has the highest nDCG@10" in told("status", "filled")
     assert "0 new pairs to judge" in told("pool", "filled", "--depth", "10")
     assert "72 judgements: a run can read them" in told("check", "filled")
 

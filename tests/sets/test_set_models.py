@@ -383,12 +383,12 @@ def test_queries_that_lead_back_to_their_passage_are_kept_and_marked(passages, s
     assert facts["left_out"]["round_trip"] > 0 < facts["left_out"]["empty"]
     assert (passages.folder / "spent.tsv").is_file()
 
-    assert "12 of 12 queries are synthetic" in told("check", "notes")
+    assert "synthetic: 12 of 12 queries" in told("check", "notes")
     query, document = found[0]["_id"], found[0]["metadata"]["source"]
     passages.store.add_pool([(query, document)])
     passages.store.judge(Grading("ann", query, document, 3))
     set_step("accept", "notes")
-    assert "1 of 1 queries are synthetic\nversion 1" in told("check", "notes")
+    assert "synthetic: 1 of 1 query\nversion 1" in told("check", "notes")
     set_step("export", "notes", "--output", "out")
     exported = (tmp_path / "out/queries.jsonl").read_text().splitlines()
     assert all(json.loads(line)["metadata"] == {"synthetic": True} for line in exported)

@@ -64,8 +64,8 @@ def test_a_run_is_sorted_and_loses_what_is_not_ranked(fetch, tmp_path, name):
 
 def test_queries_without_qrels_are_left_out_and_missing_ones_are_told(fetch, tmp_path):
     said = fetch(RUN + "unjudged Q0 d1 1 1 t\nelsewhere Q0 d1 1 1 t\n", "--allow", "missing-queries")
-    assert "warning: 2 queries of the run have no qrels and are left out" in said
-    assert "warning: the run has no documents for 1 of 3 queries that have qrels; they count 0" in said
+    assert "warning: left out: 2 queries of the run without qrels" in said
+    assert "warning: the run has no documents for 1 of 3 queries with qrels; each counts 0" in said
     assert list(runs.read(tmp_path / "x.run.gz")) == ["q1", "d3"]
 
 

@@ -284,7 +284,7 @@ def qrels(rows: str) -> dict[str, Content]:
         r"/folder/queries.jsonl:4: query 'q3' is empty\. .*add allow: \[empty-queries\] to corpora\.tiny",
     ),
     Bad({"queries.jsonl": jsonl(QUERIES).encode("latin-1")}, r"/folder/queries.jsonl:2: not UTF-8 \(byte 0xe8\)"),
-    Bad(qrels("q9\td1\t1\nq8\td1\t1\n"), "qrels judge 2 queries that do not exist, 'q9' first"),
+    Bad(qrels("q9\td1\t1\nq8\td1\t1\n"), "qrels judge 2 unknown queries, 'q9' first"),
     Bad(qrels("q1\td2\thigh\n"), "/folder/qrels/test.tsv:5: the score 'high' is not a whole number"),
     Bad(qrels("q1\td2\t0.5\n"), "/folder/qrels/test.tsv:5: the score '0.5' is not a whole number"),
     Bad(judged("q1\td1\t1.5\nq2\td1\t1\n"), "/folder/qrels/test.tsv:1: "),
@@ -310,11 +310,11 @@ def qrels(rows: str) -> dict[str, Content]:
     Bad(qrels("q 1\td1\t1\n"), "/folder/qrels/test.tsv:5: the id 'q 1' has white space"),
     Bad(qrels("q1\td 1\t1\n"), "/folder/qrels/test.tsv:5: the id 'd 1' has white space"),
     Bad(judged(QRELS.replace("\nq2", "\rq2")), "/folder/qrels/test.tsv:2: a carriage return"),
-    Bad(judged("d1\tq1\t1\nd3\tq2\t2\n"), "the qrels judge 2 queries that do not exist"),
+    Bad(judged("d1\tq1\t1\nd3\tq2\t2\n"), "the qrels judge 2 unknown queries"),
     Bad(qrels("\ufeffq1\td2\t1\n"), "/folder/qrels/test.tsv:5: the id .* begins with a byte order mark"),
-    Bad(judged("q1\td1\t0\nq2\td3\t-1\n"), "none of its 2 judgements is relevant"),
-    Bad(judged("q1 1 d1 0\n"), "'tiny': none of its 1 judgements is relevant"),
-    Bad(judged('"q1"\t"d1"\t1\n'), r"""1 queries that do not exist, '"q1"' first"""),
+    Bad(judged("q1\td1\t0\nq2\td3\t-1\n"), "of its 2 judgements, none is relevant"),
+    Bad(judged("q1 1 d1 0\n"), "'tiny': of its 1 judgement, none is relevant"),
+    Bad(judged('"q1"\t"d1"\t1\n'), r"""1 unknown query, '"q1"' first"""),
     Bad(judged("query-id,corpus-id,score\nq1,d1,1\n"), "/folder/qrels/test.tsv:1: expected the"),
     Bad({}, r"/folder has no qrels/dev\.tsv", {"split": "dev"}),
     Bad(judged(HEADER), r"'tiny': it has no qrels \(split 'test' is empty\)"),
@@ -557,7 +557,7 @@ def test_a_document_keeps_its_row_whatever_it_lacks(run, tmp_path, out, document
     folder = lay(tmp_path / "folder", {"corpus.jsonl": [DOCUMENTS[0], {"_id": "odd", **document}, DOCUMENTS[1]]})
     warnings = run(corpus_command(folder, out)).warnings
     assert rows(out) == [DOCUMENTS[0], {"_id": "odd", "title": title, "text": text}, DOCUMENTS[1]]
-    assert warnings == (["1 documents have neither title nor text"] if empty else [])
+    assert warnings == (["1 document without title and text"] if empty else [])
     assert facts(out, "corpus")["empty_documents"] == empty
 
 
@@ -684,7 +684,7 @@ def test_an_own_document_that_is_judged_is_never_dropped(run, tmp_path, out, cha
     folder = lay(tmp_path / "folder", {**changes, **judged(f"{changes['qrels/test.tsv']}7\t7\t{grade}\n")})
     assert run(corpus_command(folder, out)).status == 0
     error = run(dataset_command(folder, out, queries_are_documents=said)).error
-    assert error.startswith("dataset 'tiny': 1 queries are documents")
+    assert error.startswith("dataset 'tiny': 1 query is a document")
     assert "'7' first" in error
     assert "set datasets.tiny.queries_are_documents: false" in error
     assert names(out) == ["corpus.json", "corpus.parquet"]

@@ -177,7 +177,7 @@ def test_a_cut_off_beyond_all_runs_is_refused(evaluate, metric):
 def test_queries_without_documents_are_told(evaluate, run):
     status, out, err = evaluate(run, name="a.trec" if isinstance(run, str) else "a.run.gz")
     assert (status, out) == (0, "nDCG@10\t0.0000\nRR@10\t0.0000\nqueries\t2\n")
-    assert "lacks 2 of 2 queries that have qrels, 'q1' first; they count 0" in err
+    assert "lacks 2 of 2 queries with qrels, 'q1' first; they count 0" in err
     assert err.count("count 0") == 1
 
 

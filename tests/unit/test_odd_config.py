@@ -138,7 +138,7 @@ no model is named 'miniml'; did you mean 'minilm'?
     systems: {x: {retriever: miniml}}
 systems.x.of: Value should have at least 2 items
     systems: {x: {fusion: rrf, of: [bm25]}}
-1 weights for 2 systems
+1 weight for 2 systems
     systems: {x: {fusion: wsum, of: [bm25, minilm], weights: [1]}}
 'minilm' is a dense model; a cross-encoder model is needed here
     systems: {x: {first_stage: bm25, reranker: minilm}}

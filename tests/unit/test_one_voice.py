@@ -1,7 +1,9 @@
-"""One planned difference has one interval and one verdict in all outputs of a finished grid."""
+"""A planned difference has one interval and one verdict in all outputs of a grid; messages count in the singular."""
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pages
 import pandas as pd
 import pytest
-from helpers import main
+from helpers import ROOT, main
 
 from beirgrid.core import files, paths
 from beirgrid.page.answer import answer
@@ -178,3 +180,30 @@ def test_the_tukey_test_alone_would_say_otherwise(site):
     better = planned["verdict"] == comparisons.BETTER
     assert (better & ~tukey).any()
     assert (tukey & ~better).any()
+
+
+# Nouns of messages that one thing may have.
+_COUNTED = re.compile(r" (queries|warnings|cells|rows|pairs|jobs|systems|judgements)\b")
+# Counts that are never one where they are told.
+_NEVER_ONE = {
+    "MOST_ROWS",
+    "_AT_ONCE",
+    "needed",
+    "queries",
+    "number",
+    "len(rows)",
+    "len(scores)",
+    "len(done) / elapsed * 60",
+}
+
+
+def test_a_message_counts_one_thing_in_the_singular():
+    """A number before a noun in the plural is made by ``quantity``, which writes 1 query and 2 queries."""
+    wrong = []
+    for path in sorted((ROOT / "workflow/beirgrid").rglob("*.py")):
+        for text in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = text.values if isinstance(text, ast.JoinedStr) else []
+            for part, after in itertools.pairwise(parts):
+                if isinstance(part, ast.FormattedValue) and _COUNTED.match(str(getattr(after, "value", ""))):
+                    wrong.append(f"{path.relative_to(ROOT)}:{part.lineno} {ast.unparse(part.value)}")
+    assert [place for place in wrong if place.split(" ", 1)[1] not in _NEVER_ONE] == []

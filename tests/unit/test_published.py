@@ -547,9 +547,10 @@ def test_a_mean_that_lacks_a_cell_has_no_value_and_says_what_it_lacks(tmp_path):
 
 
 def test_the_group_of_the_best_is_marked(tmp_path):
-    rows = [("x", "a", True), ("x", "b", True), ("y", "a", True), ("y", "b", False)]
-    groups = pd.DataFrame(rows, columns=["dataset", "system", "in_best_group"]).assign(metric="ndcg@10")
-    markdown, latex = _written(tmp_path, _scores(), significance=groups)
+    best = pd.DataFrame({"dataset": [*"xxyy"], "system": [*"abab"], "best": [*"bbaa"], "metric": "ndcg@10"})
+    pairs = pd.DataFrame({"dataset": [*"xy"], "p_tukey": [0.06, 0.05], "difference": [-0.1, 0.6], "metric": "ndcg@10"})
+    pairs = pairs.assign(system="a", other="b")
+    markdown, latex = _written(tmp_path, _scores(), significance=best, pairs=pairs)
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
     assert "†: not distinguishable from the best of the row" in markdown
     assert r"x & 0.5000$^\dagger$ & \textbf{0.6000} \\" in latex

@@ -93,7 +93,7 @@ def test_a_run_that_a_person_wrote_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("2 Q0 a 1 0.5 t", "x.run has 1 queries without qrels, '2' first"), ("1 Q0 a 1 0.5", "x.run:2: not a TREC run")],
+    [("2 Q0 a 1 0.5 t", "x.run has 1 query without qrels, '2' first"), ("1 Q0 a 1 0.5", "x.run:2: not a TREC run")],
 )
 def test_a_broken_run_of_a_grid_leaves_no_scores(tmp_path, capsys, line, message):
     (tmp_path / "x.run").write_text(f"1 Q0 a 1 0.5 t\n{line}\n")
@@ -133,9 +133,9 @@ def test_the_scores_of_a_run_are_printed(tmp_path, capsys, qrels, name):
     arguments = ["evaluate", "--run", str(tmp_path / name), "--qrels", str(tmp_path / "qrels")]
     assert main(arguments) == 0
     said = capsys.readouterr()
-    assert "1 queries without qrels, '3' first; they are skipped" in said.err
+    assert "1 query without qrels, '3' first; they are skipped" in said.err
     assert "x.trec" in said.err
-    assert "lacks 1 of 2 queries that have qrels, '2' first; they count 0" in said.err
+    assert "lacks 1 of 2 queries with qrels, '2' first; they count 0" in said.err
     # One of two queries is answered, by a document at rank 2: nDCG is 1 / log2(3) there.
     expected = {"nDCG@10": 0.3155, "R@100": 0.5, "R@1000": 0.5, "RR@10": 0.25, "AP@1000": 0.25, "P@10": 0.05}
     printed = dict(line.split("\t") for line in said.out.splitlines())
@@ -147,4 +147,4 @@ def test_a_run_of_other_queries_has_no_scores(tmp_path, capsys):
     (tmp_path / "x.trec").write_text("7 Q0 a 1 0.5 t\n")
     (tmp_path / "qrels").write_text("1 0 a 1\n")
     assert main(["evaluate", "--run", str(tmp_path / "x.trec"), "--qrels", str(tmp_path / "qrels")]) == 1
-    assert "x.trec has 1 queries without qrels, '7' first" in capsys.readouterr().err
+    assert "x.trec has 1 query without qrels, '7' first" in capsys.readouterr().err

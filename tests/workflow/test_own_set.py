@@ -55,7 +55,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     (work / "notes/grid.yaml").write_text(yaml.safe_dump(grid))
     assert "Not judged, so without scores: notes" in finish(work / "notes/grid.yaml", work)
     states = {(row["status"], row["detail"]) for row in scores(work).values()}
-    assert states == {("not judged", "1 of 5 queries are synthetic")}
+    assert states == {("not judged", "synthetic: 1 of 5 queries")}
     costs = {(row["system"], row["stage"]) for row in table(work, "costs", "notes")}
     assert {(system, stage) for system in ("bm25", "bm25-flat") for stage in ("index", "retrieve")} <= costs
     wanted = ("--grid", "notes", "--dataset", "notes", "--queries", "2", "--warm-up", "1")
@@ -63,7 +63,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     assert measured.returncode == 0, measured.stderr
     assert set(read_latency(work / "latency.csv")["system"]) == {"bm25", "bm25-flat"}
     page = (work / "results/grids/notes/report/index.html").read_text()
-    assert "1 of 5 queries are synthetic" in page
+    assert "synthetic: 1 of 5 queries" in page
     whole, pair = table(work, "agreement", "notes")
     assert (whole["system"], pair["system"], pair["other"], pair["queries"]) == ("all", "bm25", "bm25-flat", "5")
     assert 0 < float(pair["overlap@10"]) <= 1
@@ -96,7 +96,7 @@ def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told,
     finish(work / "notes/grid.yaml", work)
     assert table(work, "agreement", "notes") == []
     found = scores(work)
-    mark = "1 of 5 queries are synthetic; version 2 of its qrels, judged by a model (org/judge-1)"
+    mark = "synthetic: 1 of 5 queries; version 2 of its qrels, judged by a model (org/judge-1)"
     assert {(row["status"], row["detail"]) for row in found.values()} == {("done", mark)}
     assert all(0 < float(row["value"]) <= 1 for row in found.values())
     record = json.loads((work / "results/datasets/notes/dataset.json").read_text())

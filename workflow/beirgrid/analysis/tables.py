@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from .. import measures
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quantity, quoted
 from ..results import comparisons
 from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
 from ..results.cells import Cells
@@ -89,7 +89,7 @@ def read_dataset(
     first, *others = tables
     for system in others:
         if not tables[first].index.symmetric_difference(tables[system].index).empty:
-            sides = (f"{paths[side]} ({len(tables[side])} queries)" for side in (first, system))
+            sides = (f"{paths[side]} ({quantity(len(tables[side]), 'query')})" for side in (first, system))
             raise DataError(
                 f"{' and '.join(sides)} should have the same queries of {name}. One of them was evaluated with other "
                 "qrels: delete it and run the workflow again."

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config.datasets import Corpus, Dataset, LocalCorpus, is_unjudged
-from ..core.errors import DataError, quoted, warn
+from ..core.errors import DataError, quantity, quoted, warn
 from ..core.progress import Progress
 from . import collection, qrels
 from .collection import Document
@@ -54,11 +54,11 @@ def write_corpus(name: str, entry: Corpus, source: Source, path: Path) -> dict[s
         warn(f"{dropped} duplicate documents are dropped (the first of each id is kept)")
     if entry.documents not in (None, documents):
         raise DataError(
-            f"corpus {name!r} has {documents:,} documents; the registry says {entry.documents:,}. Either this is "
-            f"another version of the collection, or corpora.{name}.documents is wrong."
+            f"corpus {name!r} has {quantity(documents, 'document')}; the registry says {entry.documents:,}. Either "
+            f"this is another version of the collection, or corpora.{name}.documents is wrong."
         )
     if empty:
-        warn(f"{empty} documents have neither title nor text")
+        warn(f"{quantity(empty, 'document')} without title and text")
     return dict(counts)
 
 
@@ -134,7 +134,7 @@ def read_judged(name: str, dataset: Dataset, corpus: Corpus, source: Source, doc
     same_ids = known & texts.keys()
     own = _own_documents(name, dataset, documents, same_ids, judged)
     synthetic = sum(query.synthetic for query in queries)
-    marks = [f"{synthetic:,} of {len(texts):,} queries are synthetic"] * bool(synthetic)
+    marks = [f"synthetic: {synthetic:,} of {quantity(len(texts), 'query')}"] * bool(synthetic)
     marks += filter(None, [source.version(dataset)])
     judged.facts = {
         "queries": len(texts),
@@ -179,13 +179,13 @@ def _warn(name: str, dataset: Dataset, facts: Mapping[str, Any], missing: Sequen
         warn(f"{dropped} duplicate queries are dropped (the first of each id is kept)")
     if missing:
         some = ", ".join(map(quoted, missing[:5]))
-        warn(f"qrels name {len(missing)} documents that the corpus lacks, [{some}]; they are kept")
+        warn(f"qrels name {quantity(len(missing), 'document')} that the corpus lacks, [{some}]; they are kept")
     if pairs := facts["overruled_judgements"]:
         warn(qrels.overruling(pairs))
     if (kept := facts["same_ids_kept"]) and dataset.queries_are_documents == "auto":
         warn(
-            f"{kept} queries have the id of a document with another text, and these documents are "
-            f"ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
+            f"{quantity(kept, 'query has', 'queries have')} the id of a document with another text, and these "
+            f"documents are ranked. If the queries are documents, set datasets.{name}.queries_are_documents: true."
         )
 
 
@@ -196,16 +196,16 @@ def _mismatches(judged: Judged, dataset: Dataset, corpus: Corpus) -> Iterator[st
     if not grades and not is_unjudged(corpus):
         yield f"it has no qrels (split {dataset.qrels(corpus)[1]!r} is empty)"
     if unknown := [query for query in grades if query not in texts]:
-        yield f"the qrels judge {len(unknown)} queries that do not exist, {quoted(unknown[0])} first"
+        yield f"the qrels judge {quantity(len(unknown), 'unknown query')}, {quoted(unknown[0])} first"
     if dataset.queries not in (None, len(texts)):
-        yield f"it has {len(texts):,} queries with qrels; the registry says {dataset.queries:,}"
+        yield f"it has {quantity(len(texts), 'query')} with qrels; the registry says {dataset.queries:,}"
     if not texts:
         yield "it has no queries"
     yield from _restriction_mismatches(judged)
     if grades and not any(grade > 0 for of_query in grades.values() for grade in of_query.values()):
         yield (
-            f"none of its {sum(map(len, grades.values())):,} judgements is relevant (a grade above 0), so that every "
-            f"score would be 0 (split {dataset.qrels(corpus)[1]!r}). Is another column the grade?"
+            f"of its {quantity(sum(map(len, grades.values())), 'judgement')}, none is relevant (a grade above 0), so "
+            f"that every score would be 0 (split {dataset.qrels(corpus)[1]!r}). Is another column the grade?"
         )
 
 
@@ -216,14 +216,14 @@ def _restriction_mismatches(judged: Judged) -> Iterator[str]:
         if relevant := [document for document in documents if grades.get(document, 0) > 0]:
             yield f"query {quoted(query)} excludes the relevant document {quoted(relevant[0])}"
     if judged.candidates and (lacking := [query for query in judged.texts if query not in judged.candidates]):
-        yield f"{len(lacking)} queries have no candidates, {quoted(lacking[0])} first"
+        yield f"{quantity(len(lacking), 'query has', 'queries have')} no candidates, {quoted(lacking[0])} first"
 
 
 def _unknown_documents(judged: Judged, dataset: Dataset, known: Collection[str]) -> Iterator[str]:
     """Yield that qrels and corpus have no document in common, or that the corpus lacks a candidate."""
     if judged.in_qrels and judged.in_qrels.isdisjoint(known):
         yield (
-            f"the corpus {dataset.corpus!r} has none of the {len(judged.in_qrels):,} documents that the "
+            f"the corpus {dataset.corpus!r} has none of the {quantity(len(judged.in_qrels), 'document')} that the "
             f"qrels judge ({quoted(min(judged.in_qrels))}, say). Do the ids of qrels and corpus agree?"
         )
     if lacking := judged.in_candidates.difference(known):
@@ -249,8 +249,8 @@ def _own_documents(name: str, dataset: Dataset, documents: Path, same_ids: set[s
         query for query in texts if query in own and judged.grades.get(query, {}).get(query, least - 1) >= least
     ]:
         raise DataError(
-            f"dataset {name!r}: {len(wrong)} queries are documents of the same id, which are not "
-            f"ranked for them, but the qrels judge these documents, {quoted(wrong[0])} first. To rank them, "
+            f"dataset {name!r}: {quantity(len(wrong), 'query is a document', 'queries are documents')} of the same id, "
+            f"not ranked for them, but the qrels judge these documents, {quoted(wrong[0])} first. To rank them, "
             f"set datasets.{name}.queries_are_documents: false."
         )
     return own

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union
 from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler, Tag, ValidationInfo, WrapValidator
 from pydantic_core import CoreSchema
 
+from ..core.errors import quantity
 from ..core.families import RETRIEVERS, WRITERS, families_with_role
 from ..measures import metric_key
 from .fusions import METHODS, PARAMETERS, FusionName, Norm
@@ -402,7 +403,7 @@ class Fused(SystemEntry):
 
     def _weights_problems(self, weights: tuple[float, ...]) -> Iterator[str]:
         if len(weights) != len(self.of):
-            yield f"weights: {len(weights)} weights for {len(self.of)} systems"
+            yield f"weights: {quantity(len(weights), 'weight')} for {quantity(len(self.of), 'system')}"
         if not any(weights):
             yield "weights: all are 0, so all scores would be"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator
@@ -36,6 +37,12 @@ def quoted(value: Any) -> str:
 def printable(text: str) -> str:
     """Escape the characters of a line that a terminal would act on or not show."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def quantity(number: int, singular: str, plural: str = "") -> str:
+    """Join a number with its noun, which may have a verb: 1 query, 2 queries."""
+    plural = plural or re.sub("y$", "ie", singular) + "s"
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
 def show(*lines: str) -> None:

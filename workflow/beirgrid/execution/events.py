@@ -69,7 +69,7 @@ class RunningJob:
                 lines = tail(Path(self.logs[0]), 100) if self.logs else []
                 progress = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
                 return progress[-1].partition(": ")[2] if progress else "begun"
-        return "submitted, not begun"
+        return "not begun"
 
     @property
     def failure(self) -> str:

@@ -301,7 +301,7 @@ def reason(
             made = known.get("job", {}).get("settings", known.get("asked", {}))  # records of 0.2.0 have no job
             before = {"stage version": known["stage_version"], **read(json.dumps(made))}
             now = {"stage version": asked["version"], **portable(read(asked["settings"]))}
-            return ", ".join(provenance.changes(before, now)) or "a local file"
+            return ", ".join(provenance.changes(before, now)) or "a local file has another content"
         mismatch = next(provenance.mismatches(record, known), "")
         if not mismatch and (source := ancestry.other_source(record, sources)):
             return f"made from another {source}"

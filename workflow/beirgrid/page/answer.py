@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..core.errors import quantity
 from ..measures import lower_is_better, written
 from ..results import answers as grid_tables
 from ..results import comparisons
@@ -73,7 +74,7 @@ def _slices(grid: GridSummary, answers: Answers) -> Iterator[str]:
             sentences.append(_unplanned(answers.pairs, tests, lead, [row.system for row in others])[0])
         yield " ".join(sentences)
     if left := len(grid.slices) - _SLICES if len(grid.slices) > _SLICES else 0:
-        yield f"{texts.quantity(left, 'more slice is', 'more slices are')} in the tables."
+        yield f"{quantity(left, 'more slice is', 'more slices are')} in the tables."
 
 
 _WORSE = "worse"
@@ -233,7 +234,7 @@ def _score(answers: Answers, lead: Any) -> str:
         seeds = seeds[seeds["mean_of"] == lead.names]
     spread = [f"± {texts.number(row.deviation)} over {row.seeds} seeds" for row in texts.rows(seeds)]
     queries = int(scores["queries"].sum())
-    counted = f" ({texts.quantity(queries, 'query', 'queries')})" if queries else ""
+    counted = f" ({quantity(queries, 'query')})" if queries else ""
     return f"{where}{counted}: " + " ".join(filter(None, [texts.number(lead.mean), *spread, texts.interval(*ends)]))
 
 
@@ -271,13 +272,13 @@ def _deviations(verdicts: pd.DataFrame) -> Iterator[str]:
     ]
     if named:
         deviate = "deviates from a published value" if len(named) == 1 else "deviate from published values"
-        yield f"{texts.quantity(len(named), 'score', 'scores')} {deviate}: {texts.few(named)}."
+        yield f"{quantity(len(named), 'score')} {deviate}: {texts.few(named)}."
 
 
 def _missing(finished: dict[str, int], across: pd.DataFrame) -> Iterator[str]:
     """Yield sentences on cells without a score and systems that are not compared."""
     states = ", ".join(f"{finished[name]} {name}" for name in STATUSES if name != DONE and finished.get(name))
     if missing := sum(finished.values()) - finished.get(DONE, 0):
-        yield f"{texts.quantity(missing, 'cell has', 'cells have')} no score: {states}."
+        yield f"{quantity(missing, 'cell has', 'cells have')} no score: {states}."
     for note, systems in across[across["mean"].isna() & (across["datasets"] > 1)].groupby("note", sort=False)["system"]:
         yield f"Not compared: {texts.few(list(systems))} ({note})."

@@ -110,8 +110,3 @@ def few(names: Sequence[str]) -> str:
     """Join names for a sentence: at most three, and the number of the others."""
     listed = [*names[:NAMED], f"{len(names) - NAMED} more"] if len(names) > NAMED else list(names)
     return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
-
-
-def quantity(number: int, singular: str, plural: str) -> str:
-    """Join a number with its noun."""
-    return f"{number} {singular if number == 1 else plural}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..collections import qrels as judgements
 from ..core import files, lineage, paths, provenance
 from ..core.checkout import without_folders
-from ..core.errors import DataError
+from ..core.errors import DataError, quantity
 from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED
 from .scores import read_cell, unanswered
 from .summary import Cell, GridSummary, others
@@ -214,7 +214,9 @@ class _Look:
                         {"stage version": record["stage_version"], **record.get("job", {}).get("settings", {})}
                         for record in (before, now)
                     ]
-                    difference = f": {', '.join(provenance.changes(asked[0], asked[1])) or 'a local file'}"
+                    difference = (
+                        f": {', '.join(provenance.changes(asked[0], asked[1])) or 'a local file has another content'}"
+                    )
                 names = [other.name for other in self.others() if other.settings.get(path) == now["settings_key"]]
                 yield from (f"replaced by grid {name}{difference}" for name in names)
 
@@ -244,7 +246,7 @@ class _Look:
         judged = self.judged(cell.dataset)
         if judged is not None and judged != set(table.index):
             raise DataError(
-                f"{cell.per_query}: it has {len(table)} queries, but not the {len(judged)} queries in the qrels of "
+                f"{cell.per_query}: it has {quantity(len(table), 'query')}, but not the {len(judged)} in the qrels of "
                 f"{cell.dataset}. {files.REMEDY}"
             )
         return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from ..core import files, lineage, provenance
-from ..core.errors import DataError, quoted
+from ..core.errors import DataError, quantity, quoted
 from ..measures import USUAL
 from . import results_folder
 
@@ -98,7 +98,9 @@ def read_cell(
     metrics = metrics or list(scores.means)
     table = read_per_query(provenance.artifact(per_query), metrics)
     if len(table) != scores.queries:
-        raise DataError(f"{per_query} has {len(table)} queries, {path} says {scores.queries}. {files.REMEDY}")
+        raise DataError(
+            f"{per_query} has {quantity(len(table), 'query')}, {path} says {scores.queries}. {files.REMEDY}"
+        )
     for metric in metrics:
         if not abs(scores.means.get(metric, float("nan")) - table[metric].mean()) <= _ROUNDING:
             raise DataError(f"{per_query} and {path} have different means of {metric}. {files.REMEDY}")
@@ -114,7 +116,7 @@ def unanswered(evaluation: Mapping[str, Any]) -> str:
     """Phrase how many queries count 0 because the run has no documents for them, from the record of an evaluation."""
     number, total = (evaluation["facts"].get(name, 0) for name in ("queries_without_documents", "queries"))
     verbs = "has no documents and counts" if number == 1 else "have no documents and count"
-    return f"{number:,} of {total:,} queries {verbs} 0" if number else ""
+    return f"{number:,} of {quantity(total, 'query')} {verbs} 0" if number else ""
 
 
 def load_scores(grid: str | Path) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ..collections import collection
-from ..core.errors import DataError, quoted, warn
+from ..core.errors import DataError, quantity, quoted, warn
 from . import runs
 
 # Type of the option with the flaws to accept.
@@ -68,10 +68,12 @@ def adopt(
     }
     runs.write(output, kept, system)
     if facts["queries_without_qrels"]:
-        warn(f"{facts['queries_without_qrels']:,} queries of the run have no qrels and are left out")
+        warn(f"left out: {quantity(facts['queries_without_qrels'], 'query')} of the run without qrels")
     if facts["queries_without_documents"]:
-        count = f"{facts['queries_without_documents']:,} of {facts['queries']:,}"
-        warn(f"the run has no documents for {count} queries that have qrels; they count 0")
+        judged = quantity(facts["queries"], "query")
+        warn(
+            f"the run has no documents for {facts['queries_without_documents']:,} of {judged} with qrels; each counts 0"
+        )
     return facts
 
 
@@ -81,12 +83,12 @@ def _refuse_other_queries(path: Path, run: runs.Run, texts: Collection[str], all
     if len(lacking) == len(texts):
         examples = ", ".join(quoted(query) for query in list(run)[:3]) or "nothing"
         raise DataError(
-            f"{path} has none of the {len(texts):,} queries of the dataset that have qrels "
+            f"{path} has none of the {quantity(len(texts), 'query')} of the dataset that have qrels "
             f"({quoted(next(iter(texts)))}, say). It has {examples}. Is it the run of another dataset?"
         )
     if lacking and "missing-queries" not in allow:
         raise DataError(
-            f"{path} lacks {len(lacking):,} of the {len(texts):,} queries of the dataset that have qrels "
+            f"{path} lacks {len(lacking):,} of the {quantity(len(texts), 'query')} of the dataset that have qrels "
             f"({quoted(lacking[0])}, say). Was it cut short? If the system found nothing for them, set "
             "allow: [missing-queries] in the entry of the system: they then count 0."
         )
@@ -99,5 +101,5 @@ def _refuse_unknown_documents(path: Path, run: runs.Run, corpus: Path) -> None:
         document, number = next((name, number) for _, name, _, number in runs.lines(path) if name in unknown)
         raise DataError(
             f"{path}:{number}: the corpus has no document {quoted(document)}. It lacks {len(unknown):,} of "
-            f"the run's {len(ranked):,} documents. Was the run made over another version of the collection?"
+            f"the run's {quantity(len(ranked), 'document')}. Was the run made over another version of the collection?"
         )

@@ -18,7 +18,7 @@ from ..collections.collection import pick_documents, read_documents, read_querie
 from ..collections.sources import judged_by
 from ..config.values import Size
 from ..core import files, lineage, paths, provenance
-from ..core.errors import BeirgridError, DataError, say, show, table_lines, warn
+from ..core.errors import BeirgridError, DataError, quantity, say, show, table_lines, warn
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from ..runs import runs
@@ -60,7 +60,7 @@ def _take(folder: Path, source: Path, chunk: int | None, licence: str) -> None:
     """Make a set from documents, and say what is left out of them."""
     texts, flaws = documents.read(source, chunk)
     _write_grid(EvaluationSet.create(folder, texts, str(source), licence, flaws=flaws))
-    show(f"{folder}: {len(texts):,} documents from {source}")
+    show(f"{folder}: {quantity(len(texts), 'document')} from {source}")
     for flaw, number in Counter(flaws.values()).most_common(_NAMED):
         first = next(document for document, of_document in flaws.items() if of_document == flaw)
         warn(f"{flaw}: {first}{f' and {number - 1:,} more' if number > 1 else ''}")
@@ -107,7 +107,7 @@ def _fill(folder: Path, dataset: str, licence: str, results: Path) -> None:
     made.adopt(dataset, corpus, judged)
     _write_grid(made)
     known = sum(map(len, judged.values()))
-    show(f"{folder}: {len(texts):,} documents; version 0 has the {known:,} judgements of {dataset}")
+    show(f"{folder}: {quantity(len(texts), 'document')}; version 0 has the {quantity(known, 'judgement')} of {dataset}")
     make_pool(folder, depth=HOLES_TO, systems=systems, results=results)
 
 
@@ -140,7 +140,7 @@ def add_queries(
         left_out = set().union(*suspects.values())
         chosen = [query for query in chosen if query.id not in left_out]
         facts["left_out_as_personal"] = len(left_out)
-        say(f"{len(left_out)} queries are left out; --keep-personal keeps them")
+        say(f"{quantity(len(left_out), 'query is', 'queries are')} left out; --keep-personal keeps them")
     if sample:
         chosen = queries.sample(chosen, sample, seed)
         facts["sampled_with_seed"] = seed
@@ -148,18 +148,18 @@ def add_queries(
     chosen = queries.without_near_duplicates(chosen)
     if twins := number - len(chosen):
         facts["near_duplicates_left_out"] = twins
-        say(f"{twins} queries are left out: they have the same words as earlier ones")
+        say(f"{quantity(twins, 'query is', 'queries are')} left out: the same words as an earlier one")
     if not chosen:
         raise BeirgridError(f"{source or model}: no query is left")
     made.write_queries(chosen, **facts)
-    show(f"{folder}: {len(chosen):,} queries")
+    show(f"{folder}: {quantity(len(chosen), 'query')}")
     show(f"Next: beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}")
 
 
 def _warn_of_personal(suspects: Mapping[str, Sequence[str]]) -> None:
     for what, names in suspects.items():
         more = ", …" * (len(names) > _NAMED)
-        warn(f"{len(names):,} queries seem to hold {what}: {', '.join(names[:_NAMED])}{more}")
+        warn(f"{quantity(len(names), 'query seems', 'queries seem')} to hold {what}: {', '.join(names[:_NAMED])}{more}")
 
 
 def make_pool(
@@ -187,7 +187,7 @@ def make_pool(
     with made.edit() as description:
         description.pools.append({**facts, "new": new, "overlap": overlap})
     show(f"{folder}: {new:,} new pairs to judge, of {pool.candidates:,} in the top {depth} of all runs")
-    show(f"The pool has {len(earlier) + new:,} pairs now.")
+    show(f"The pool has {quantity(len(earlier) + new, 'pair')} now.")
     _warn_of_changed_texts(made)
     rows = [[system, str(complete), f"{left_out:.1%}"] for system, (complete, left_out) in pool.coverage.items()]
     show(*table_lines(["system", "all judged to depth", f"left out of the top {depth}"], rows))
@@ -220,14 +220,14 @@ def judge(
         return
     judging = server.Judging(made)
     if take_back:
-        show(f"{judging.take_back(*take_back):,} judgements of {take_back[0]} are stored")
+        show(f"{quantity(judging.take_back(*take_back), 'judgement')} of {take_back[0]} stored")
         show(f"Next: beirgrid set status {folder}, then beirgrid set accept {folder}")
         return
     if offline:
         for person, pairs in judging.pairs_by_judge(offline).items():
             path = Path(f"{made.description.name}-{person}.html")
             files.write_text(path, judging.offline(person, pairs))
-            show(f"{path}: {len(pairs):,} pairs. Open it in a browser, judge, and save the judgements as CSV")
+            show(f"{path}: {quantity(len(pairs), 'pair')}. Open it in a browser, judge, and save the judgements as CSV")
             show(f"Then: beirgrid set judge {folder} --take-back {person!r} FILE.csv")
         return
     running, listening, address = server.serve(judging, port)
@@ -258,8 +258,8 @@ def accept(
         _confirm(made, MODEL + model, force, yes)
     version = made.accept(resolution, adjudicator, without, model)
     show(
-        f"{folder}: version {version.number} has {version.judgements:,} judgements of {version.queries:,} queries "
-        f"by {', '.join(version.judges)} ({version.resolution})"
+        f"{folder}: version {version.number} has {quantity(version.judgements, 'judgement')} of "
+        f"{quantity(version.queries, 'query')} by {', '.join(version.judges)} ({version.resolution})"
     )
     if is_by_model:
         versions = [version for version in made.description.versions if version.number]
@@ -302,7 +302,7 @@ def status(
         judgements = made.qrels(about.versions[-1].number)
         tested = findings.paired_tests(judgements, rankings, *_plans(made, results))
         show(*findings.opening(judgements, rankings, tested))
-    show(f"{about.name}: {texts:,} documents, {asked:,} queries")
+    show(f"{about.name}: {quantity(texts, 'document')}, {quantity(asked, 'query')}")
     if not (pool := made.store.pool()):
         then = f"beirgrid run {folder / 'grid.yaml'}, then beirgrid set pool {folder}"
         show(f"Next: {then if asked else f'beirgrid set queries {folder}'}")
@@ -310,7 +310,7 @@ def status(
     grades = made.grades()
     people = made.people()
     graded = {pair for of_judge in people.values() for pair in of_judge}
-    show(f"pool: {len(pool):,} pairs, {len(graded):,} judged by people")
+    show(f"pool: {quantity(len(pool), 'pair')}, {len(graded):,} judged by people")
     skipped = Counter(judgement.judge for judgement in made.store.judgements() if judgement.grade is None)
     for name, of_judge in grades.items():
         show(f"  {name}: {len(of_judge):,} graded, {skipped[name]:,} skipped")
@@ -318,8 +318,8 @@ def status(
     if table:
         number = server.Judging(made).write_disagreements(table)
         show(
-            f"{table}: {number:,} pairs with several grades. Fill in the column grade, then: beirgrid set judge "
-            f"{folder} --take-back ADJUDICATOR {table}"
+            f"{table}: {quantity(number, 'pair')} with several grades. Fill in the column grade, then: beirgrid set "
+            f"judge {folder} --take-back ADJUDICATOR {table}"
         )
     for model in sorted(grades.keys() - people.keys()):
         rankings = rankings or _rankings(made, results)
@@ -329,7 +329,7 @@ def status(
         return
     newest = about.versions[-1]
     by = f"{judged_by(newest.judges)}, {newest.resolution}" if newest.number else f"the qrels of {about.dataset}"
-    made_by = f"{by}, {newest.judgements:,} judgements"
+    made_by = f"{by}, {quantity(newest.judgements, 'judgement')}"
     show(f"version {newest.number} of {newest.date} ({made_by})")
     show(*findings.comparison_lines(tested))
 
@@ -344,14 +344,16 @@ def check(folder: Folder) -> None:
         path = Path(temporary) / "corpus.parquet"
         number = ingest.write_corpus(name, made.corpus, made.source, path)["documents"]
         read = ingest.read_judged(name, made.dataset, made.corpus, made.source, path)
-    facts = f"{number:,} documents, {len(read.texts):,} queries, {read.facts['judgements']:,} judgements"
-    show(f"{folder}: {facts}: a run can read them", *read.facts.get("marks", ()))
+    facts = [quantity(number, "document"), quantity(len(read.texts), "query")]
+    facts.append(quantity(read.facts["judgements"], "judgement"))
+    show(f"{folder}: {', '.join(facts)}: a run can read them", *read.facts.get("marks", ()))
 
 
 def export(folder: Folder, *, output: Annotated[Path, "folder to write; it must be new"]) -> None:
     """Write the newest version of a set in the layouts of BEIR, MTEB and ir_datasets, with a card."""
     version = EvaluationSet(folder).export(output)
-    show(f"{output}: version {version.number} of {folder}, {version.judgements:,} judgements; see its README.md")
+    judged = quantity(version.judgements, "judgement")
+    show(f"{output}: version {version.number} of {folder}, {judged}; see its README.md")
 
 
 def compare_versions(

@@ -28,7 +28,7 @@ from ..collections.sources import LocalSource, judged_by
 from ..config.datasets import Dataset, LocalCorpus
 from ..core import files
 from ..core.checkout import __version__, full_version
-from ..core.errors import BeirgridError, DataError
+from ..core.errors import BeirgridError, DataError, quantity
 from .agreement import Grades, Pair, Resolution, coefficients, resolve, without_adjudicators
 from .queries import SetQuery
 from .store import MODEL, JudgementStore
@@ -242,9 +242,10 @@ class EvaluationSet:
         if undecided:
             query, document = undecided[0]
             raise BeirgridError(
-                f"judges disagree on {len(undecided)} pairs that {adjudicator!r} has not judged, first document "
-                f"{document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements FILE lists them, "
-                f"and beirgrid set judge {self.folder} --take-back {adjudicator!r} FILE stores the column grade"
+                f"judges disagree on {quantity(len(undecided), 'pair')} that {adjudicator!r} has not judged, first "
+                f"document {document!r} for query {query!r}: beirgrid set status {self.folder} --disagreements "
+                f"FILE lists them, and beirgrid set judge {self.folder} --take-back {adjudicator!r} FILE stores the "
+                "column grade"
             )
         if not any(grade > 0 for grade in resolved.values()) and not (resolved and self.description.dataset):
             counted = f"none of the {len(resolved)} judged documents is relevant (judges are {names})"
@@ -268,8 +269,9 @@ class EvaluationSet:
         if others:
             judge, grade = others[0]
             raise BeirgridError(
-                f"{self.folder}/set.json has the grades {', '.join(map(str, scale))}, but {len(others):,} judgements "
-                f"have others, first {grade} by {judge}: put the scale back, or judge these pairs again"
+                f"{self.folder}/set.json has the grades {', '.join(map(str, scale))}, but "
+                f"{quantity(len(others), 'judgement has', 'judgements have')} others, first {grade} by {judge}: put "
+                "the scale back, or judge these pairs again"
             )
 
     def _add_version(self, number: int, resolved: Mapping[Pair, int], **about: Any) -> Version:
@@ -342,13 +344,14 @@ def _card(about: Description, version: Version) -> str:
     ]
     header = {"pretty_name": about.name, "task_categories": ["text-retrieval"], "configs": configs}
     scale = "\n".join(f"- {grade}: {meaning}" for grade, meaning in sorted(about.grades.items()))
+    judged = quantity(version.judgements, "judgement")
     return f"""\
 ---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---
 
 # {about.name}
 
-{about.documents.get("number", 0):,} documents. {version.judgements:,} judgements of {version.queries:,} queries.
+{quantity(about.documents.get("number", 0), "document")}. {judged} of {quantity(version.queries, "query")}.
 Version {version.number} of {version.date}, {judged_by(version.judges)} ({version.resolution}).
 {"A model wrote the queries: they are synthetic." if about.queries.get("synthetic") else ""}
 Made by beirgrid {full_version()}.

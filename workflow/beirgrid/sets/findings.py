@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import table_lines
-from ..measures import per_query
+from ..core.errors import quantity, table_lines
+from ..measures import per_query, written
 from ..results import comparisons
 from ..results.comparisons import ROUNDING, student
 from ..results.summary import GridSummary
@@ -25,6 +25,7 @@ from . import agreement, pools
 from .evaluation_set import EvaluationSet
 
 METRIC = "ndcg@10"
+_WRITTEN = written(METRIC)
 HOLES = "hole@10"
 # Numbers of queries for which the smallest difference is shown.
 _SIZES = (50, 200, 1000)
@@ -62,7 +63,7 @@ def coefficient_line(coefficient: agreement.Coefficient) -> str:
     """Return a line with a coefficient, its judges and its interval."""
     name, judges, pairs, value, low, high = coefficient
     measured = "not defined" if math.isnan(value) else _interval(value, low, high)
-    return f"  {name} of {', '.join(judges)}: {measured}, {pairs:,} pair{'s' * (pairs != 1)}"
+    return f"  {name} of {', '.join(judges)}: {measured}, {quantity(pairs, 'pair')}"
 
 
 def _interval(value: float, low: float, high: float, digits: int = 3) -> str:
@@ -83,13 +84,13 @@ def changes(versions: Sequence[tuple[int, Grades]], rankings: pools.Rankings) ->
         ]
         for system in map(str, after.sort_values(ascending=False).index)
     ]
-    named = [f"{metric} v{number}" for metric in (METRIC, HOLES) for number, _ in versions]
+    named = [f"{written(metric)} v{number}" for metric in (METRIC, HOLES) for number, _ in versions]
     lines = [*table_lines(["system", *named[:2], "change", *named[2:], "ranks"], rows)]
     lines.append(f"{HOLES} is the share of the first 10 documents that nobody judged for the query.")
     first, second = (grades.keys() for _, grades in versions)
     if first != second:
         same = f"{len(first & second):,} of them the same"
-        lines.append(f"The versions judge {len(first):,} and {len(second):,} queries, {same}.")
+        lines.append(f"The versions judge {len(first):,} and {quantity(len(second), 'query')}, {same}.")
     if len(after) > 1:
         lines.append(f"Kendall's tau of the two rankings: {before.corr(after, method='kendall'):.3f}")
     return lines
@@ -104,7 +105,7 @@ def verdict_changes(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:
     changed = [pair for pair in first if first[pair] != second[pair]]
     lines = (f"  {' and '.join(sorted(pair))}: {first[pair]} → {second[pair]}" for pair in changed)
     return [
-        f"Verdicts that change: {len(changed):,} of {len(first):,} pair{'s' * (len(first) != 1)} of systems.",
+        f"Verdicts that change: {len(changed):,} of {quantity(len(first), 'pair')} of systems.",
         *lines,
     ]
 
@@ -154,13 +155,13 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: pd.DataFrame) -> l
         for system, run in rankings.items()
     }
     worst, share = min(shares.items(), key=lambda item: item[1])
-    leader = f"{best} has the highest {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries."
+    leader = f"{best} has the highest {_WRITTEN}, {means[best]:.4f} over {len(grades):,} judged queries."
     state = f"It is better than {', '.join(others)}: no comparison with it is open."
     step = "Next: nothing more needs to be judged to tell the best system."
     if not others:
         state = "No other system was run on the set."
     elif ((rivals["standard_error"] == 0) & (rivals["difference"].abs() <= ROUNDING)).all():
-        leader = f"All systems have the same {METRIC}, {means[best]:.4f} over {len(grades):,} judged queries."
+        leader = f"All systems have the same {_WRITTEN}, {means[best]:.4f} over {len(grades):,} judged queries."
         state = "Open: they are equal on each of these queries."
         step = "Next: judge other queries, since more judgements of these cannot tell the systems apart."
     elif len(unclear):
@@ -181,7 +182,7 @@ def comparison_lines(tested: pd.DataFrame) -> list[str]:
         for row in tested.itertuples()
     ]
     headings = ["systems", "difference", f"with {tested['queries'].iloc[0]}", *(f"with {n}" for n in _SIZES)]
-    power = f"Differences of {METRIC} that the test finds with power {comparisons.POWER}, by the number of queries:"
+    power = f"Differences of {_WRITTEN} that the test finds with power {comparisons.POWER}, by the number of queries:"
     how = "Paired t tests, with Bonferroni's correction for the differences of the plan, or for the pairs without one:"
     return [power, *table_lines(headings, rows), how, *map(_verdict, tested.itertuples())]
 
@@ -263,7 +264,10 @@ def _corrections(model: str, people: pd.DataFrame, both: pd.DataFrame, rest: pd.
         how = "and people judged all of them: nothing is corrected"
         columns = columns[:3]
         rows = [row[:3] for row in rows]
-    lines = [f"{METRIC} of {number + len(rest):,} queries that {model} judged, {how}:", *table_lines(columns, rows)]
+    lines = [
+        f"{_WRITTEN} of {quantity(number + len(rest), 'query')} that {model} judged, {how}:",
+        *table_lines(columns, rows),
+    ]
     if others:
         tau = both.mean().corr(people.mean(), method="kendall")
         lines.append(f"Kendall's tau of the systems under the model and under people, on these queries: {tau:.3f}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..collections import lines
 from ..collections.sources import json_lines
-from ..core.errors import DataError, quoted, warn
+from ..core.errors import DataError, quantity, quoted, warn
 from .documents import ROWS, Row, named_rows
 
 _IDS = ("_id", "id", "query_id", "qid")
@@ -65,7 +65,7 @@ def read(path: Path) -> list[SetQuery]:
         else:
             empty += 1
     if empty:
-        warn(f"{path}: {empty:,} rows have no query")
+        warn(f"{path}: {quantity(empty, 'row has', 'rows have')} no query")
     if not queries:
         raise DataError(f"{path} has no queries")
     return queries

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..collections import lines
 from ..collections.collection import Document
 from ..core import files
-from ..core.errors import BeirgridError, DataError, warn
+from ..core.errors import BeirgridError, DataError, quantity, warn
 from . import agreement
 from .agreement import Pair
 from .evaluation_set import EvaluationSet
@@ -144,7 +144,7 @@ class Judging:
         if not judgements and not empty:
             raise DataError(f"{path} has no judgements below a row of the names query, document, grade, reason")
         if empty:
-            warn(f"{path}: {empty:,} rows have neither a grade nor a reason")
+            warn(f"{path}: {quantity(empty, 'row has', 'rows have')} neither a grade nor a reason")
         self.store.judge(*(judgement for judgement, _ in judgements.values()))
         return len(judgements)
 

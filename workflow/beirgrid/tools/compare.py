@@ -19,7 +19,7 @@ from ..analysis import reproduction as breuer
 from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
 from ..core import files, lineage, paths, provenance
-from ..core.errors import BeirgridError, DataError, say, show
+from ..core.errors import BeirgridError, DataError, quantity, say, show
 from ..measures import lower_is_better, metric_key, written
 from ..options import NameLists
 from ..results import comparisons, results_folder, scores, summary
@@ -383,4 +383,4 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     if differences.conditions:
         yield from ("", "What differs in how these cells were computed:")
         for change, cells in sorted(differences.conditions.items()):
-            yield f"  {change} ({cells:,} cell{'s' * (cells != 1)})"
+            yield f"  {change} ({quantity(cells, 'cell')})"

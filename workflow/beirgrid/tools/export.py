@@ -20,7 +20,7 @@ from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
 from ..core import files, lineage, provenance
 from ..core.checkout import full_version
-from ..core.errors import BeirgridError, DataError, nearest, show, warn
+from ..core.errors import BeirgridError, DataError, nearest, quantity, show, warn
 from ..measures import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
 from ..results import comparisons, results_folder, scores, summary, table_files
 from ..results.answers import REPLACED, Answers
@@ -342,7 +342,7 @@ def _better(pairs: pd.DataFrame, *, lower: bool) -> set[tuple[str, str, str]]:
 def _caption(metric: str, systems: int, tests: str, notes: Iterable[str]) -> str:
     """Return what a reader needs to know of the table: metric, queries, tests of its superscripts, signs."""
     sentences = [
-        f"{written(metric)} of {systems} systems.",
+        f"{written(metric)} of {quantity(systems, 'system')}.",
         "In parentheses: the number of queries.",
         "Bold: the best of a column. Underlined: the second best.",
     ]

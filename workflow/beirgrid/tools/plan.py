@@ -17,7 +17,7 @@ from ..config.load import merged
 from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
-from ..core.errors import BeirgridError, show, table_lines
+from ..core.errors import BeirgridError, quantity, show, table_lines
 from ..graph import artifacts
 from ..graph.dag import Job, job_name, jobs_behind, output
 from ..graph.grid import Grid
@@ -171,7 +171,7 @@ def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
 def _text(plan: Row) -> Iterator[str]:
     total = plan["total"]
     yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
-    yield f"To run: {total['jobs']:,} jobs of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
+    yield f"To run: {quantity(total['jobs'], 'job')} of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:

@@ -20,7 +20,7 @@ import pandas as pd
 from ..analysis.tables import EvaluatedDataset, compare_across
 from ..config.load import merged
 from ..core import files, paths
-from ..core.errors import BeirgridError, DataError, column_lines, show, warn
+from ..core.errors import BeirgridError, DataError, column_lines, quantity, show, warn
 from ..execution import events
 from ..graph.grid import Grid
 from ..graph.job import run as run_job
@@ -173,7 +173,8 @@ def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:
     cells = scores[(scores["metric"] == grid.metrics[0]) & ~left_out]
     counts = cells["status"].value_counts()
     if {*counts.index} - {DONE}:
-        yield f"Of {len(cells)} cells: {', '.join(f'{number} {status}' for status, number in counts.items())}."
+        states = ", ".join(f"{number} {status}" for status, number in counts.items())
+        yield f"Of {quantity(len(cells), 'cell')}: {states}."
     if names := ", ".join(cells.loc[cells["status"] == NOT_JUDGED, "dataset"].unique()):
         yield f"Not judged, so without scores: {names} (beirgrid set pool says what to judge)."
     for status, said in ((FAILED, "failed"), (REPLACED, "no scores")):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.values import SizeOrZero
 from ..core import paths, provenance
-from ..core.errors import BeirgridError, column_lines, nearest, show
+from ..core.errors import BeirgridError, column_lines, nearest, quantity, show
 from ..measures import metric_key, written
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
@@ -167,11 +167,14 @@ def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
 
     measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
     ends = intervals(measured).set_index("metric").loc[list(values), ["mean", "low", "high"]]
-    yield from (f"{cell.system} on {cell.dataset}, {len(values):,} queries", "")
+    yield from (f"{cell.system} on {cell.dataset}, {quantity(len(values), 'query')}", "")
     yield from ends.rename(index=written).rename_axis(None).to_string(float_format="%.4f").splitlines()
     yield from ("low, high: 95 % interval", "")
     ordered = values[metric].sort_values(kind="stable")
-    yield from (f"{written(metric)} is 0 for {int((ordered == 0).sum()):,} queries. The lowest and the highest:", "")
+    yield from (
+        f"{written(metric)} is 0 for {quantity(int((ordered == 0).sum()), 'query')}. The lowest and the highest:",
+        "",
+    )
     extremes = ordered if len(ordered) <= 2 * _QUERIES else ordered.iloc[[*range(_QUERIES), *range(-_QUERIES, 0)]]
     yield from _queries(cell.dataset, extremes, written(metric), ".4f")
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import column_lines, printable, show
+from ..core.errors import column_lines, printable, quantity, show
 from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
 
@@ -103,12 +103,12 @@ def warnings(current: Execution) -> Iterator[str]:
     numbers = {log: (b"\n" + log.read_bytes()).count(b"\nwarning: ") for log in logs if log.is_file()}
     if warned := [str(log) for log, number in numbers.items() if number]:
         more = f" and {len(warned) - 3} more" if warned[3:] else ""
-        yield f"{sum(numbers.values())} warnings: {', '.join(warned[:3])}{more}"
+        yield f"{quantity(sum(numbers.values()), 'warning')}: {', '.join(warned[:3])}{more}"
 
 
 def counts(current: Execution) -> str:
     """Return how many jobs are done, running and failed."""
-    words = [f"{len(current.in_state('done'))} of {sum(current.facts['jobs'].values())} jobs done"]
+    words = [f"{len(current.in_state('done'))} of {quantity(sum(current.facts['jobs'].values()), 'job')} done"]
     words += [f"{number} {state}" for state in ("running", "failed") if (number := len(current.in_state(state)))]
     return ", ".join(words)
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ...collections import qrels as judgements
 from ...core import files
-from ...core.errors import DataError, quoted, warn
+from ...core.errors import DataError, quantity, quoted, warn
 from ...core.provenance import Artifact, Made
 from ...measures import MAIN, STANDARD, USUAL, metric_key, written
 from ...measures import per_query as metrics_per_query
@@ -52,7 +52,7 @@ class Measured(NamedTuple):
         changed = [f"{written(name)} {here[name]} → {there[name]}" for name in there if here[name] != there[name]]
         return (
             "trec_eval 10 compares scores as doubles, beirgrid as float32, as trec_eval 9 does. In the order of "
-            f"trec_eval 10, which differs for {self.reordered} of {len(self.grades)} queries, "
+            f"trec_eval 10, which differs for {self.reordered} of {quantity(len(self.grades), 'query')}, "
             + (", ".join(changed) if changed else "each metric is equal to six digits")
         )
 
@@ -107,7 +107,7 @@ def show_metrics(*, run: RunFile, qrels: Qrels, metrics: Metrics = STANDARD, mai
         warn(f"{without_qrels(run, measured)}; they are skipped")
     if measured.lacking:
         warn(
-            f"{run} lacks {len(measured.lacking)} of {len(measured.grades)} queries that have qrels, "
+            f"{run} lacks {len(measured.lacking)} of {quantity(len(measured.grades), 'query')} with qrels, "
             f"{quoted(measured.lacking[0])} first; they count 0",
         )
     lines = [f"{written(name)}\t{mean:.4f}" for name, mean in measured.means.items()]
@@ -116,7 +116,7 @@ def show_metrics(*, run: RunFile, qrels: Qrels, metrics: Metrics = STANDARD, mai
 
 def without_qrels(run: Path, measured: Measured) -> str:
     """Return how many queries of a run have no qrels."""
-    return f"{run} has {len(measured.unknown)} queries without qrels, {quoted(measured.unknown[0])} first"
+    return f"{run} has {quantity(len(measured.unknown), 'query')} without qrels, {quoted(measured.unknown[0])} first"
 
 
 def measure(run: Path, qrels: Path, metrics: tuple[str, ...], main: str, *, doubles: bool = False) -> Measured:

@@ -16,7 +16,7 @@ from ...config.models import QueryGenerator, TermWeightsModel
 from ...config.values import Size
 from ...core import files, provenance
 from ...core.compute import Compute
-from ...core.errors import say
+from ...core.errors import quantity, say
 from ...core.progress import Progress
 from ...core.provenance import Artifact, Facts
 from ...encoders import open_model
@@ -53,7 +53,7 @@ def expand(
     missing = {part: rows for part, rows in parts.items() if read_part(part, schema, len(rows)) is None}
     new = sum(map(len, missing.values()))
     if missing != parts:
-        say(f"expand shard {shard}: an earlier attempt finished {stop - start - new:,} documents")
+        say(f"expand shard {shard}: an earlier attempt finished {quantity(stop - start - new, 'document')}")
     progress = Progress(f"expand shard {shard}", new, "documents")
     for part, of_part in missing.items():
         documents = chain.from_iterable(collection.read_documents(corpus, of_part.start, of_part.stop))
