@@ -471,7 +471,7 @@ def test_tables_that_cannot_be_written_do_not_disturb_the_run(grid, monkeypatch,
 
 
 @pytest.mark.parametrize(("systems", "datasets", "width"), [(2, 3, 80), (17, 14, 120), (40, 30, 80), (7, 1, 100)])
-def test_a_run_ends_in_25_lines(systems, datasets, width):
+def test_a_run_ends_in_40_lines(systems, datasets, width):
     grid = pages.grid(systems, datasets, ("ndcg@10",))
     states = {
         (system, row): ("failed" if (i + j) % 5 == 0 else "done", f"logs/{i}.log: line {j} " + "x" * 500)
@@ -486,7 +486,7 @@ def test_a_run_ends_in_25_lines(systems, datasets, width):
     assert sum(any(name in line for name in grid.systems) for line in lines) >= min(systems, 2) - 1
 
 
-def test_all_that_a_run_has_to_say_at_its_end_fits_in_25_lines():
+def test_all_that_a_run_has_to_say_at_its_end_fits_in_40_lines():
     grid = pages.grid(15, 15, ("ndcg@10",))
     states = {(system, "nq"): ("failed", f"log {i}") for i, system in enumerate(grid.systems[1:])}
     states |= {(system, "fiqa"): ("pending", "") for system in grid.systems[1:]}

@@ -182,6 +182,35 @@ def test_the_tukey_test_alone_would_say_otherwise(site):
     assert (tukey & ~better).any()
 
 
+def test_published_systems_stand_in_the_order_of_the_mean_that_the_sentence_names(capsys, tmp_path):
+    assert main(["demo", "--published", "--directory", str(tmp_path)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "mean of 10 datasets (zero-shot)" in head
+    rows = [line.split() for line in lines[: lines.index("")]]
+    means = [float(mean.strip("§")) for _, mean in rows if mean != "?"]
+    assert means == sorted(means, reverse=True)
+    assert {name for name, mean in rows if mean == "?"} == {"bge-base-en-v1.5", "gte"}
+    assert len(rows) == 17
+    assert f"average over 10 datasets that no compared system was trained on: {means[0]:.4f}" in " ".join(lines)
+    page = next(tmp_path.rglob("index.html")).read_text()
+    (table,) = re.findall(r'<table class="grid.*?</table>', page, re.DOTALL)[:1]
+    assert re.search(r'data-key="([\w-]+)"', table)[1] == "zero-shot"
+    ranks = [int(rank) for rank in re.findall(r'data-rank="(\d+)"', table)]
+    assert ranks == list(range(1, 16))
+    assert re.findall(r'data-rank="\d*"><?[^<]*', table)[1].endswith(">bge-")
+
+
+def test_a_system_that_lacks_a_dataset_has_its_place_and_a_mark():
+    grid = pages.grid(3, 2)
+    scores = {("bm25", "trec-covid"): 0.4, ("bm25", "nfcorpus"): 0.3, ("bm25-flat", "trec-covid"): 0.5}
+    scores |= {("doct5query", "trec-covid"): 0.3, ("doct5query", "nfcorpus"): 0.3}
+    tables = pages.tables(grid, {("bm25-flat", "nfcorpus"): ("failed", "why")})
+    cells = [scores.get((row.system, row.dataset), np.nan) for row in tables.scores.itertuples()]
+    tables = tables._replace(scores=tables.scores.assign(value=cells))
+    assert table_files.ordered(grid, tables).systems == ("bm25-flat", "bm25", "doct5query")
+    assert table_files.wide(tables, grid, "ndcg@10")["text"].iloc[-1]["bm25-flat"] == "incomplete"
+
+
 # Nouns of messages that one thing may have.
 _COUNTED = re.compile(r" (queries|warnings|cells|rows|pairs|jobs|systems|judgements)\b")
 # Counts that are never one where they are told.

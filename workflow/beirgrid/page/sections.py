@@ -13,7 +13,17 @@ from ..core import paths, provenance
 from ..core.errors import DataError
 from ..measures import MAIN, lower_is_better, written
 from ..results import comparisons, table_files
-from ..results.answers import DONE, FAILED, LEAST_DATASETS, PENDING, REPLACED, ZERO_SHOT, Answers, both_ways
+from ..results.answers import (
+    DONE,
+    FAILED,
+    LEAST_DATASETS,
+    PENDING,
+    REPLACED,
+    ZERO_SHOT,
+    Answers,
+    both_ways,
+    main_comparison,
+)
 from ..results.published import OTHER_PROTOCOL
 from ..results.summary import DatasetSummary, GridSummary
 from ..results.table_files import VERDICTS, cell_facts, shown_scores
@@ -133,8 +143,12 @@ def _main_metrics(grid: GridSummary, metric: str) -> str:
 
 
 def _mean_columns(across: pd.DataFrame) -> list[Column]:
-    """Return a column for each averaged set of at least two datasets. One set alone needs no name."""
-    sets = across[across["datasets"] > 1].drop_duplicates("over")
+    """Return a column for each averaged set of at least two datasets, that which orders the systems first.
+
+    One set alone needs no name.
+    """
+    sets = pd.concat([main_comparison(across), across]).drop_duplicates("over")
+    sets = sets[sets["datasets"] > 1]
     named = (sets["over"] == ZERO_SHOT).any()
     return [
         Column(over, f"mean of {count}" + (f" ({over})" if named else ""), names)

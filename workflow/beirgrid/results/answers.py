@@ -139,9 +139,14 @@ def main_comparison(across: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranking(answers: Answers, systems: Sequence[str], metric: str) -> tuple[str, ...]:
-    """Return systems by their mean in a metric, the best first; those without one at the end, in their order."""
+    """Return systems by their mean in a metric, the best first.
+
+    A system without a mean has the place of the mean of the scores that it has there, or comes last if it has none.
+    """
     rows = main_comparison(answers.across[answers.across["metric"] == metric])
-    means = dict(zip(rows["system"], rows["mean"] * (1 if lower_is_better(metric) else -1), strict=True))
+    datasets = {name for names in rows["names"].unique() for name in names.split(", ")}
+    scores = answers.scores[(answers.scores["metric"] == metric) & answers.scores["dataset"].isin(datasets)]
+    means = scores.groupby("system")["value"].mean() * (1 if lower_is_better(metric) else -1)
     return tuple(sorted(systems, key=lambda name: (pd.isna(means.get(name)), means.get(name, 0.0))))
 
 

@@ -14,7 +14,19 @@ from ..core.errors import DataError
 from ..measures import lower_is_better, written
 from . import comparisons
 from .answer_files import file_name, read_answers, write_answers
-from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED, Answers, both_ways, ranking
+from .answers import (
+    DONE,
+    FAILED,
+    NOT_JUDGED,
+    NOT_SUPPLIED,
+    PENDING,
+    REPLACED,
+    ZERO_SHOT,
+    Answers,
+    both_ways,
+    main_comparison,
+    ranking,
+)
 from .published import OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED
 from .summary import GridSummary
 
@@ -169,9 +181,10 @@ def _mean_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.
         "; ".join(f"{name}: {flaws[name, system]}" for name in names.split(", ") if (name, system) in flaws)
         for names, system in zip(over["names"], over["system"], strict=True)
     ]
+    untold = (over["over"] == ZERO_SHOT) & over["system"].isin(list(grid.training_unknown))
     return over.assign(
         detail=over["detail"].where(over["value"].isna(), warnings),
-        status=np.where(over["value"].isna(), INCOMPLETE, DONE),
+        status=np.select([over["value"].notna(), untold], [DONE, _MAYBE_TRAINED], INCOMPLETE),
         difference=over["difference"].where(over["system"] != over["baseline"]),
     )
 
@@ -179,16 +192,23 @@ def _mean_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.
 def wide(answers: Answers, grid: GridSummary, metric: str) -> dict[str, pd.DataFrame]:
     """Arrange facts of one metric (``cell_facts``) as datasets × systems in the order of tables.
 
-    The facts are value, text, best, alike, and signs with the deviation over the seeds. The last row has the means, if
-    there are several datasets. The metric is the name of the index.
+    The facts are value, text, best, alike, and signs with the deviation over the seeds. The last row has the means that
+    order the systems, if there are several datasets. The metric is the name of the index.
     """
     facts = cell_facts(answers, grid, metric)
     systems = list(ordered(grid, answers).systems)
     deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
     facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
     rows = [*grid.rows, *([mean_name(grid)] if len(averaged_rows(grid)) > 1 else [])]
+    ordering = main_comparison(answers.across[answers.across["metric"] == metric]).head(1)
+    titles = {
+        f"{over}: {names}": f"mean of {count} datasets" + (f" ({over})" if over == ZERO_SHOT else "")
+        for over, count, names in ordering[["over", "datasets", "names"]].itertuples(index=False)
+        if count > 1 and names != name_of_mean(averaged_rows(grid))
+    }
+    rows += titles
     return {
-        name: facts[name].unstack("system").reindex(index=rows, columns=systems).rename_axis(metric)
+        name: facts[name].unstack("system").reindex(index=rows, columns=systems).rename(titles).rename_axis(metric)
         for name in ("value", "text", "signs", "best", "alike")
     }
 

@@ -1,6 +1,6 @@
 """``beirgrid report``: write tables and page of a grid from its finished cells, at any time and after each run.
 
-It prints at most 25 lines: main table, verdicts, failures, the answer, and the report's path.
+It prints at most 40 lines: main table, verdicts, failures, the answer, and the report's path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..results.summary import GridSummary
 from ..stages.aggregate import work as aggregate
 from ..stages.report.work import illustrated
 
-LINES = 25
+LINES = 40
 # Fewest lines of the table, including its header.
 _LEAST = 4
 # Most datasets whose planned differences are printed; the page has those of more.
@@ -131,12 +131,13 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
 
 
 def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator[str]:
-    """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its last row alone."""
+    """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its first row alone."""
     texts = table["text"]
     group = table["alike"]
     shown = texts.where(~group | (group.sum(axis=1) < 2).to_numpy()[:, None], texts + "†")
     shown += table["signs"].map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
-    for form in (shown, shown.T, shown.tail(1).T):
+    shown = shown.iloc[[-1, *range(len(shown) - 1)]]  # the mean that orders the systems stands first
+    for form in (shown, shown.T, shown.head(1).T):
         lines = form.rename_axis(index=None, columns=written(str(texts.index.name))).to_string().splitlines()
         if len(lines[0]) <= width and len(lines) <= most:
             break
