@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import opened
+from checkpoints import opened, save_chat
+from helpers import main
 from sentence_transformers import SentenceTransformer
-from small import collection
+from small import collection, finish, job_counts, run
 
 from beirgrid import config
 from beirgrid.collections import rewriting
@@ -234,3 +235,114 @@ def test_texts_of_a_generator_follow_from_the_prompt_and_the_seed(folder, tiny_m
     other = Site(tiny_models, _generated(seed=1))
     other.run("bm25-query2doc")
     assert other.texts("bm25-query2doc") != site.texts("bm25-query2doc")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_a_decoder_writes_the_same_texts_for_a_query_alone(folder, tiny_models, temperature):
+    chat = save_chat(folder / "chat")
+    entry = {"family": "chat", "temperature": temperature, "tokens": 8}
+    query = {"method": "own", "prompt": "Say it anew: {query}", "generator": "chat", "texts": 2}
+    systems = {"bm25": SYSTEMS["bm25"], "bm25-own": {"first_stage": "bm25", "query": query}}
+    site = Site(tiny_models, systems, chat={**entry, "path": str(chat)})
+    run = site.run("bm25-own")
+    queries = read_queries(paths.QUERIES.format(dataset="one"))
+    for name, text in [*queries.items()][::-1][:3]:
+        [texts] = opened("chat", chat, entry).generate([f"Say it anew: {text}"], per_text=2, seed=0)
+        assert site.texts("bm25-own")[name] == [text.strip() for text in texts]
+        assert (texts[0] == texts[1]) == (temperature == 0)
+    read = {name: " ".join(site.texts("bm25-own")[name]) for name in queries}
+    _assert_alike(run, _by_words(read), 0)
+
+
+def _passage(messages: list[dict[str, str]]) -> str:
+    """What the server of the tests writes: nothing for one of the queries."""
+    content = messages[-1]["content"]
+    if "Question" not in content:  # the probe
+        return "1"
+    return "" if "zzzz" in content else f"A passage on {content.split(': ')[1].split(chr(10))[0]}"
+
+
+def _served(url: str, **more: Any) -> dict[str, Any]:
+    price = {"input": 1.0, "output": 2.0}
+    endpoint = {"model": "m", "url": url, "key": "TESTED_KEY", "price": price, "body": {"max_tokens": 50}, **more}
+    return {"family": "chat", "endpoint": endpoint}
+
+
+def test_a_server_is_asked_once_for_each_text(folder, tiny_models, served, caplog):
+    served.chat = _passage
+    query = {"method": "hyde", "generator": "chat", "texts": 2}
+    systems = {first: SYSTEMS[first] for first in ("bm25", "tiny")}
+    systems |= {f"{first}-hyde": {"first_stage": first, "query": query} for first in ("bm25", "tiny")}
+    site = Site(tiny_models, systems, chat=_served(served.url))
+    site.run("bm25-hyde")
+    written = [body for path, body in served.asked if "seed" in body]
+    assert len(written) == 2 * 11
+    assert {(body["temperature"], body["seed"]) for body in written} == {(0.7, 0), (0.7, 1)}
+    assert "writes nothing for 1 of the 11 queries" in caplog.text
+    queries = read_queries(paths.QUERIES.format(dataset="one"))
+    texts = site.texts("bm25-hyde")
+    assert texts == {name: [f"A passage on {text}"] * 2 for name, text in queries.items() if name != "nohit"} | {
+        "nohit": []
+    }
+    record = json.loads(Path(jobs_record(site, "bm25-hyde")).read_text())
+    assert record["facts"]["requests"] == 22
+    assert record["facts"]["queries_without_texts"] == 1
+    assert record["facts"]["price"] > 0
+    before = len(served.asked)
+    site.run("tiny-hyde")  # another retriever over the same texts
+    assert len(served.asked) == before
+    Path(jobs_record(site, "bm25-hyde")).unlink()
+    site.run("bm25-hyde")  # texts that are made again come from the kept answers
+    assert not [body for _, body in served.asked[before:] if "seed" in body]
+    assert site.texts("bm25-hyde") == texts
+    read = {name: " ".join([text, *texts[name]]) for name, text in queries.items()}
+    _assert_alike(site.run("bm25-hyde"), _by_words(read), 0)
+
+
+def jobs_record(site: Site, system: str) -> str:
+    """Return the record of the texts of a system."""
+    name = site.grid.rewriting(system).name
+    return paths.REWRITES_RECORD.format(rewriting=name, dataset="one")
+
+
+def test_a_spent_budget_stops_before_it_is_exceeded_and_loses_nothing(folder, tiny_models, served):
+    served.chat = _passage
+    systems = {"bm25": SYSTEMS["bm25"], "bm25-hyde": {"first_stage": "bm25", "query": {"method": "hyde"}}}
+    systems["bm25-hyde"]["query"] |= {"generator": "chat", "texts": 1}
+    site = Site(tiny_models, systems, chat=_served(served.url, budget=0.001, concurrency=1))
+    with pytest.raises(BeirgridError, match=r"of the budget of 0\.001 are spent"):
+        site.run("bm25-hyde")
+    answered = [body for _, body in served.asked if "seed" in body]
+    assert answered
+    richer = Site(tiny_models, systems, chat=_served(served.url, budget=1.0))
+    richer.run("bm25-hyde")
+    asked = [json.dumps(body) for _, body in served.asked if "seed" in body]
+    assert len(asked) == len(set(asked)) == 11
+
+
+def test_a_grid_shows_what_became_of_its_queries(folder, monkeypatch, capsys):
+    system = {"first_stage": "bm25-flat", "query": {"method": "query2doc", "file": "{dataset}.jsonl"}}
+    grid = {
+        "corpora": {"one": {"source": "local", "path": "data"}},
+        "datasets": {"one": {"corpus": "one"}},
+        "systems": {"bm25-flat": {"retriever": "bm25", "fields": "flat"}, "bm25-theirs": system},
+        "grid": {"systems": ["bm25-flat", "bm25-theirs"], "datasets": ["one"]},
+    }
+    configfile = folder / "grid.yaml"
+    configfile.write_text(json.dumps(grid))
+    assert "rewrite" in finish(configfile, folder)
+    assert main(["show", "bm25-theirs", "one", "q0"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    queries = read_queries(paths.QUERIES.format(dataset="one"))
+    assert shown[:2] == [f"query q0: {queries['q0']}", f"query2doc: {next(_lines(queries))['text']}"]
+    assert main(["show", "bm25-flat", "one", "q0"]) == 0
+    assert "query2doc" not in capsys.readouterr().out
+    page = Path("results/grids/grid/report/index.html").read_text()
+    assert "lexical, queries: query2doc by {dataset}.jsonl" in page
+    assert job_counts(run(configfile, folder, "--dry-run")) == {}
+    (folder / "one.jsonl").write_text((folder / "one.jsonl").read_text().replace("passage", "text"))
+    again = job_counts(run(configfile, folder, "--dry-run"))
+    assert again["rewrite"] == again["retrieve_lexical"] == 1
+    assert "index_lexical" not in again
+    assert main(["search", "bm25-theirs", "one", "a"]) == 1
+    assert "rewrites, which its opener does not take" in capsys.readouterr().err

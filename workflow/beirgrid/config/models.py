@@ -184,7 +184,7 @@ class ModelEntry(Entry):
 
 
 # Families of which a server can run models.
-_SERVED = ("dense", "cross-encoder", "listwise-reranker")
+_SERVED = ("dense", "cross-encoder", "listwise-reranker", "chat")
 # Families of which the requests read a key of the endpoint that others do not.
 _ASKED = {
     "protocol": ("cross-encoder",),
@@ -208,7 +208,7 @@ _UNREAD = {
     ),
     "endpoint": (
         *("checkpoint", "revision", "path", "paths", "package", "files", "pickled", "adapter", "trust_remote_code"),
-        *("max_length", "precision", "pooling", "brackets", "special_tokens", "chunks", "engine"),
+        *("max_length", "precision", "pooling", "brackets", "special_tokens", "chunks", "engine", "tokens"),
     ),
     "engine": (
         *("prompts", "pooling", "brackets", "special_tokens", "max_length", "precision", "chunks"),
@@ -422,6 +422,14 @@ class QueryGenerator(ModelEntry):
     prompts: Prompts = Field(Prompts(), description="Text put before documents.")
 
 
+class ChatModel(ModelEntry):
+    """A model that answers messages: a decoder, or a model that a server runs. It writes texts for queries."""
+
+    family: Literal["chat"] = Field(description="Decides how the checkpoint is opened and used.")
+    temperature: NotNegative = Field(0.7, description="Temperature of the sampling. 0: the likeliest tokens.")
+    tokens: Size = Field(512, description="Tokens of the longest text. Of a server, body has them (max_tokens).")
+
+
 class TermWeightsModel(ModelEntry):
     """A model that weights the words of a document (DeepCT)."""
 
@@ -439,9 +447,11 @@ Model = Annotated[
     | DecoderReranker
     | ListwiseReranker
     | QueryGenerator
+    | ChatModel
     | TermWeightsModel,
     Field(discriminator="family"),
 ]
+Writer = Annotated[QueryGenerator | ChatModel, Field(discriminator="family")]
 Reranker = Annotated[
     CrossEncoder | Seq2SeqReranker | DecoderReranker | ListwiseReranker | LateInteractionModel,
     Field(discriminator="family"),

@@ -28,7 +28,7 @@ class Family:
     """
 
     name: str
-    role: Literal["retriever", "reranker", "expander"]
+    role: Literal["retriever", "reranker", "expander", "writer"]
     embeddings: str = ""
     index: str = ""
     encoder: str = ""
@@ -64,12 +64,13 @@ FAMILIES = {
         Family("decoder-reranker", "reranker", encoder="answering:AnswerScorer"),
         Family("listwise-reranker", "reranker"),  # a server runs it
         Family("query-generator", "expander", encoder="query_generator:GeneratorModel"),
+        Family("chat", "writer", encoder="answering:ChatWriter"),
         Family("term-weights", "expander", encoder="term_weights:TermWeighter"),
     )
 }
 RETRIEVERS = {name: family for name, family in FAMILIES.items() if family.role == "retriever"}
 # Families whose models write texts for queries.
-WRITERS = ("query-generator",)
+WRITERS = ("query-generator", "chat")
 RERANKERS = [name for name, family in FAMILIES.items() if family.role == "reranker" or family.reranks]
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..config.models import DenseModel, Model, ModelEntry
+from ..config.models import ChatModel, DenseModel, Model, ModelEntry
 from ..config.values import mistakes
 from ..core.compute import Compute, Runtime
 from ..core.errors import ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
 from .mteb_loader import Loaded, open_by_mteb
 from .protocol import Encoder
-from .served import ServedEncoder, ServedScorer
+from .served import ServedEncoder, ServedScorer, ServedWriter
 
 
 def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path | None = None) -> Any:
@@ -30,6 +30,8 @@ def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path 
     """
     if isinstance(entry, DenseModel) and entry.endpoint:
         return ServedEncoder(folder, entry, runtime, answers)
+    if isinstance(entry, ChatModel) and entry.endpoint:
+        return ServedWriter(folder, entry, runtime, answers)
     if entry.endpoint:
         return ServedScorer(folder, entry, runtime, answers)
     if isinstance(entry, Loaded) and entry.engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from itertools import chain
@@ -12,9 +13,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from ..config.models import AnsweringReranker, DecoderReranker, ModelEntry
+from ..config.models import AnsweringReranker, ChatModel, DecoderReranker, ModelEntry
 from ..core.compute import Runtime
 from ..core.errors import DataError
+from ..core.progress import Progress
 from . import cutting
 from .base import HeadedModel, PairScorer
 from .engine import Tokens
@@ -108,13 +110,15 @@ class DecoderChat(HeadedModel[ModelEntry]):
     It reads one message at a time, so that no answer depends on another message.
     """
 
-    def __init__(self, folder: Path, runtime: Runtime) -> None:
+    def __init__(self, folder: Path, runtime: Runtime, entry: ChatModel | None = None) -> None:
         # What chat models bring as code, transformers has taken over.
-        entry = ModelEntry(family="decoder", path=str(folder.resolve()), trust_remote_code=False)
-        super().__init__(folder, entry, runtime, AutoModelForCausalLM, runtime.resolve(wide=True))
+        own = entry or ModelEntry(family="decoder", path=str(folder.resolve()), trust_remote_code=False)
+        super().__init__(folder, own, runtime, AutoModelForCausalLM, runtime.resolve(own.precision, wide=True))
         # The checkpoint's own way of sampling does not count.
         self.model.generation_config.update(temperature=None, top_p=None, top_k=None)
-        self.limit = min(self.positions or _WINDOW, _WINDOW) - _ANSWER
+        longest = entry.tokens if entry else _ANSWER
+        self.limit = own.max_length or min(self.positions or _WINDOW, _WINDOW) - longest
+        self.writing: dict[str, Any] = {"max_new_tokens": longest, "do_sample": False}
 
     def answer(self, message: Callable[[str], str], passage: str) -> str:
         """Return what the model writes.
@@ -131,7 +135,7 @@ class DecoderChat(HeadedModel[ModelEntry]):
                 raise DataError(f"a message has {number:,} tokens without its passage; the model reads {self.limit:,}")
             passage = passage[: min(len(passage) - 1, len(passage) * self.limit // number)]
         with torch.inference_mode():
-            written = self.model.generate(**tokens, max_new_tokens=_ANSWER, do_sample=False)
+            written = self.model.generate(**tokens, **self.writing)
         return str(self.tokenizer.decode(written[0, number:], skip_special_tokens=True))
 
     def _tokens(self, message: str) -> Any:
@@ -149,3 +153,28 @@ class DecoderChat(HeadedModel[ModelEntry]):
             return_dict=True,
             tokenizer_kwargs={"verbose": False},
         ).to(self.model.device)
+
+
+class ChatWriter(DecoderChat):
+    """A decoder that writes texts. The random numbers of a text depend only on the seed, its number and the message."""
+
+    def __init__(self, folder: Path, entry: ChatModel, runtime: Runtime) -> None:
+        super().__init__(folder, runtime, entry)
+        if entry.temperature:
+            self.writing |= {"do_sample": True, "temperature": entry.temperature}
+
+    def generate(
+        self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
+    ) -> list[list[str]]:
+        """Write ``per_text`` texts for each message."""
+        written = []
+        for text in texts:
+            written.append([self._write(text, f"{seed} {number}") for number in range(per_text)])
+            if progress:
+                progress.add(1)
+        return written
+
+    def _write(self, text: str, seed: str) -> str:
+        digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
+        torch.manual_seed(int.from_bytes(digest[:8], "big"))
+        return self.answer(str, text)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.models import DenseModel, ListwiseReranker, ModelEntry
+from ..config.models import ChatModel, DenseModel, ListwiseReranker, ModelEntry
 from ..core import files
 from ..core.compute import Runtime
 from ..core.errors import DataError
@@ -79,6 +79,27 @@ class ServedEncoder(_Served, DenseVectors):
         batches = parts([prompt + text for text in texts], self.client.endpoint.batch)
         vectors = np.concatenate(list(self.client.each(embed, batches)))
         return unit_length(vectors) if self.entry.similarity == "cosine" else vectors
+
+
+class ServedWriter(_Served):
+    """Writes texts by ``/chat/completions``, each with a seed of its own."""
+
+    entry: ChatModel
+
+    def generate(
+        self, texts: list[str], *, per_text: int, seed: int, progress: Progress | None = None
+    ) -> list[list[str]]:
+        """Write ``per_text`` texts for each message."""
+
+        def write(asked: tuple[str, int]) -> str:
+            message = [{"role": "user", "content": asked[0]}]
+            written = self.client.chat(message, temperature=self.entry.temperature, seed=asked[1])
+            if progress and asked[1] == seed:
+                progress.add(1)
+            return written
+
+        asked = [(text, seed + number) for text in texts for number in range(per_text)]
+        return [*parts(list(self.client.each(write, asked)), per_text)]
 
 
 class ServedScorer(_Served, Scorer):

@@ -37,6 +37,8 @@ SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
 # kernels and reads all keys and values, where a GPU gains less than in matrix products.
 SAMPLED_PIECES = 16
+# Tokens of the longest text of a query generator (encoders/query_generator.py).
+QUERY_PIECES = 64
 SAMPLING_COST = {"cpu": 0.33, "cuda": 1.0}
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
@@ -211,6 +213,20 @@ class Sizes:
             together = entry.step
             seconds = ANSWER_SECONDS
         return {"served_seconds": texts / together * seconds / entry.endpoint.concurrency}
+
+    def rewriting(self, model: str, queries: float, words: float, texts: int) -> Amounts:
+        """Return the work of writing texts for queries, each as long as it may be: of a model, or of a server."""
+        entry = self.config.models[model]
+        longest = entry.endpoint.longest_answer() if entry.endpoint else 0
+        pieces = longest or getattr(entry, "tokens", QUERY_PIECES)
+        if not entry.endpoint:
+            return self.writing(model, queries, words, queries * texts * pieces / SAMPLED_PIECES)
+        price = entry.endpoint.price
+        tokens = price.input * words * WORD_PIECES + price.output * pieces
+        return {
+            "served_seconds": queries * texts * ANSWER_SECONDS / entry.endpoint.concurrency,
+            "price": queries * texts * (tokens / 1e6 + price.request / 1e3),
+        }
 
     def writing(self, model: str, documents: float, words: float, queries: float) -> Amounts:
         """Return the work of reading documents with a model that writes queries for them."""

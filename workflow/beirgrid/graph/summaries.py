@@ -60,6 +60,7 @@ class Summary:
             datasets={name: self._dataset(name) for name in self._shown()} | dict(self._slices()),
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families=self._by_system(self._family),
+            rewritten=self._by_system(self._rewriting),
             models=self._by_system(self._model),
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
@@ -114,7 +115,14 @@ class Summary:
     def _family(self, system: str) -> str:
         """Return the family of a system's model; lexical or fusion without one."""
         name = self._model_of(system)
-        return self.grid.model(name).family if name else self.grid.system(self.grid.members(system)[0]).kind
+        return self.grid.model(name).family if name else self.grid.searched(self.grid.members(system)[0]).kind
+
+    def _rewriting(self, system: str) -> str | None:
+        """Return what the queries of a system became, or those of a system below it; None if they stay."""
+        below = with_parts(self.grid.config.systems, self.grid.members(system)[:1])
+        rewritings = [rewriting for part in below if (rewriting := self.grid.rewriting(part))]
+        texts = (f"{one.method} by {one.generator or one.file}" for one in rewritings)
+        return ", ".join(dict.fromkeys(texts)) or None
 
     def _model(self, system: str) -> ModelFacts | None:
         """Return the facts of a system's model; None without one."""

@@ -133,13 +133,16 @@ class Client:
             body["model"] = self.endpoint.model
         return np.asarray(self._ask("/rerank", body, partial(_scores, documents=len(documents)), query=True))
 
-    def chat(self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str] | None = None) -> str:
-        """Return the model's reply to messages, at temperature 0 unless the endpoint's body sets another.
+    def chat(
+        self, messages: Sequence[Mapping[str, str]], parse: Callable[[Any], str] | None = None, **sampling: float
+    ) -> str:
+        """Return the model's reply to messages, at temperature 0 unless ``sampling`` or the endpoint's body says so.
 
         Each message has ``role`` (system, user, assistant) and ``content``. ``parse`` may read another text from the
         response.
         """
-        body = {"model": self.endpoint.model, "messages": [dict(message) for message in messages], "temperature": 0}
+        listed = [dict(message) for message in messages]
+        body = {"model": self.endpoint.model, "messages": listed, "temperature": 0, **sampling}
         text = str(self._ask("/chat/completions", body, parse or _content))
         return text.encode(errors="replace").decode()  # no file can hold a lone surrogate
 

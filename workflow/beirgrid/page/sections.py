@@ -235,7 +235,8 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
     sets = {"mean": table_files.averaged_rows(grid) or list(grid.rows)}
     sets |= {f"{task} ({len(names)})": names for task, names in tasks.items() if len(names) > 1}
     models = {name: facts.model_dump() for name, facts in grid.models.items()}
-    here = [{"system": name, "family": grid.families.get(name, ""), **models.get(name, {})} for name in grid.systems]
+    families = {name: f"{family}{_queries(grid, name)}" for name, family in grid.families.items()}
+    here = [{"system": name, "family": families.get(name, ""), **models.get(name, {})} for name in grid.systems]
     about = pd.DataFrame([*here, *_not_run_here(answers.published)]).set_index("system", drop=False)
     about = about.reindex(columns=["system", "measured", "family", *_MODEL])
     about[_SIZES] = about[_SIZES].astype("float64")  # numeric also without a value
@@ -248,6 +249,10 @@ def systems(grid: GridSummary, answers: Answers) -> Shown:
         means.insert(0, "rank", means["mean"].rank(method="min", ascending=lower_is_better(metric)))
         tables[metric] = about.join(means).sort_values("rank", kind="stable")
     return texts.shown("systems", tables, [*about, "rank", *sets])
+
+
+def _queries(grid: GridSummary, system: str) -> str:
+    return f", queries: {grid.rewritten[system]}" if system in grid.rewritten else ""
 
 
 def _not_run_here(published: pd.DataFrame) -> list[dict[str, Any]]:

@@ -87,6 +87,7 @@ class GridSummary(Entry):
     rows: Texts = Field(description="Rows, in order: datasets and means.")
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of averaged datasets.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
+    rewritten: dict[str, str] = Field({}, description="By system: what its queries became, and who wrote the texts.")
     models: dict[str, ModelFacts] = Field({}, description="Model behind each system that has one.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="Baseline of the comparisons, if any.")

@@ -84,6 +84,7 @@ def _plan(resources: Resources, planned: dict[Job, Row]) -> Row:
         "device": resources.device,
         "cores": resources.cores,
         "jobs_in_all": len(everything),
+        "price": sum(row["price"] for row in planned.values()),
         "total": total,
         "peak_mb": total["kept_mb"] + sum(held),
         "rules": {
@@ -159,6 +160,7 @@ def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
         "kept_mb": need.kept,
         "temporary_mb": need.temporary,
         # Not those of the dry run: with ``device: auto``, rules ask for what a job needs on any machine.
+        "price": resources.work(job).get("price", 0.0),
         "mem_mb": resources.mem_mb(job, 1),
         "runtime": resources.runtime(job, 1),
         "of_node": max(
@@ -186,6 +188,8 @@ def _text(plan: Row) -> Iterator[str]:
         yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
         at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {_AT_ONCE} jobs at once"
         yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
+    if plan["price"]:
+        yield f"Price of rewritten queries: {plan['price']:,.2f}, if each text is as long as it may be."
     yield f"Rates are assumed for {plan['cores']} cores."
     yield from (f"Too large: {line}" for line in plan["too_large"])
 

@@ -188,6 +188,7 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
         raise BeirgridError(f"{cell.run} is missing: run the grid again")
     text = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=cell.dataset))).get(query, "")
     yield f"query {query}: {text}"
+    yield from _rewritten(cell, query)
     yield f"{cell.system}: " + ", ".join(f"{written(name)} {value:.4f}" for name, value in values.items())
     others = [system for system, dataset in results.cells if dataset == cell.dataset]
     rankings = {}
@@ -206,6 +207,18 @@ def _query(results: Results, cell: Result, values: dict[str, float], query: str,
     yield from column_lines(rows, [*(False for _ in rankings), False, True, True])
     yield ""
     yield "-: the system did not find the document. ?: nobody judged the document."
+
+
+def _rewritten(cell: Result, query: str) -> Iterator[str]:
+    """Yield the texts with which a system searched in place of a query, if its record names such."""
+    from ..collections import rewriting
+
+    record = provenance.record_of(cell.run)
+    for option, path, _ in record.inputs:
+        if option == "rewrites":
+            method = record.record["job"]["settings"]["method"]
+            texts = rewriting.read(provenance.artifact(path)).get(query, [])
+            yield from (f"{method}: {excerpt(text, 2000)}" for text in texts or ["no text: searched as it is"])
 
 
 def excerpt(text: str, characters: int = 160) -> str:

@@ -54,5 +54,4 @@ class Rewrite(Stage):
         if not entry.generator:
             return {}
         words = len(entry.request()["prompt"].split()) + sizes.query_words[dataset]
-        queries = sizes.queries(dataset)
-        return sizes.writing(entry.generator, queries, words, queries * entry.request()["texts"])
+        return sizes.rewriting(entry.generator, sizes.queries(dataset), words, entry.request()["texts"])

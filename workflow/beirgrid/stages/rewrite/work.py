@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ...collections import collection, rewriting
-from ...config.models import QueryGenerator
+from ...config.models import Writer
 from ...config.values import Seed, Size
 from ...core.compute import Compute
 from ...core.errors import DataError, quoted, warn
@@ -20,7 +20,7 @@ def rewrite(
     *,
     queries: Annotated[Artifact, "queries.parquet"],
     path: Annotated[Path | None, "file .jsonl with the texts, in place of a generator"] = None,
-    model: QueryGenerator | None = None,
+    model: Writer | None = None,
     generator: Annotated[Artifact | None, "checkpoint of the model that writes them"] = None,
     prompt: Annotated[str, "what the model reads, with {query}"] = "",
     texts: Annotated[Size, "texts of each query"] = 1,
@@ -38,7 +38,8 @@ def rewrite(
         assert path, "a job has a generator or a path"
         rewriting.write(output, rewriting.read_lines(path, asked))
         return {"queries": len(asked), "query_seconds": 0.0, "source": path.name}
-    writer = open_model(generator, model, compute.start())
+    # Kept for good, and shared by datasets: no server is asked for a text again.
+    writer = open_model(generator, model, compute.start(), output.parent / "answers")
     started = time.monotonic()  # the model is open
     prompts = [prompt.replace("{query}", text) for text in asked.values()]
     written = writer.generate(prompts, per_text=texts, seed=seed, progress=Progress("rewrite", len(asked), "queries"))
