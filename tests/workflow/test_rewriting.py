@@ -21,7 +21,7 @@ from beirgrid import config
 from beirgrid.collections import rewriting
 from beirgrid.collections.collection import read_documents, read_queries
 from beirgrid.core import paths
-from beirgrid.core.errors import BeirgridError, DataError
+from beirgrid.core.errors import BeirgridError
 from beirgrid.graph import artifacts
 from beirgrid.graph.dag import Job, jobs_behind
 from beirgrid.graph.grid import Grid
@@ -155,50 +155,6 @@ def test_a_file_of_texts_is_read_as_the_papers_say(folder, tiny_models):
         _assert_alike(site.run(f"tiny-{method}"), _by_vectors(tiny_models["dense"], vectors, [*queries]), 1e-5)
     assert [job.rule for job in site.ran].count("rewrite") == 4  # BM25 and the dense model share the texts
     assert site.run("bm25")["q0"].ids != site.run("bm25-own")["q0"].ids
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda lines: lines[1:], r"one\.jsonl has no text of 1 of the 11 queries \('q0', say\)"),
-        (lambda lines: ['{"id": "q0", "text": " "}', *lines[1:]], r"no text of 1 of the 11 queries"),
-        (lambda lines: [*lines, '{"id": "q0"}'], r"one\.jsonl:12: 'text' should be text"),
-        (lambda lines: [*lines, '{"text": "a"}'], r"one\.jsonl:12: no _id"),
-        (lambda lines: [*lines, "text"], r"one\.jsonl:12: not JSON"),
-    ],
-    ids=["lacks a query", "blank text", "no text", "no id", "no JSON"],
-)
-def test_a_file_that_does_not_fit_is_refused_in_one_sentence(folder, tiny_models, change, message):
-    path = folder / "one.jsonl"
-    path.write_text("\n".join(change(path.read_text().splitlines())))
-    site = Site(tiny_models, SYSTEMS)
-    with pytest.raises(DataError, match=message):
-        site.run("bm25-own")
-
-
-def test_texts_of_other_queries_are_left_out_with_a_warning(folder, tiny_models, caplog):
-    with (folder / "one.jsonl").open("a") as stream:
-        stream.write('{"qid": "other", "reformulated": "a"}\n')
-    site = Site(tiny_models, SYSTEMS)
-    site.run("bm25-own")
-    assert "other" not in site.texts("bm25-own")
-    assert "texts of 1 other queries ('other', say) are left out" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ({"method": "own"}, "needs a generator or a file"),
-        ({"method": "own", "generator": "writer", "file": "a"}, "needs a generator or a file"),
-        ({"method": "own", "generator": "writer"}, r"prompt: needs \{query\}"),
-        ({"method": "own", "file": "a", "seed": 3}, "seed: a file has its texts already"),
-        ({"method": "hyde", "generator": "tiny"}, "'tiny' is a dense model"),
-        ({"method": "hyde", "generator": "absent"}, "no model is named 'absent'"),
-    ],
-)
-def test_keys_that_contradict_each_other_are_refused(folder, tiny_models, query, message):
-    with pytest.raises(BeirgridError, match=message):
-        Site(tiny_models, {**SYSTEMS, "wrong": {"first_stage": "bm25", "query": query}})
 
 
 def _generated(**more: Any) -> dict[str, dict[str, Any]]:
