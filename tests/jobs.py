@@ -47,6 +47,7 @@ _OTHERS = {
     "score": {"dataset": "demo"},
     "rerank": {"system": "bm25+ce"},
     "fuse": {"system": "bm25+minilm"},
+    "feedback": {"system": "minilm-rocchio"},
     "train": {"model": "demo-reranker"},
     "generate": {"model": "genq@scifact"},
     "mine": {"model": "gpl@scifact"},

@@ -20,6 +20,8 @@ from beirgrid.graph.dag import Job, stages
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import RATES, Need, Resources
 
+# Rules whose jobs run a model for a short time, of small corpora.
+SHORT = ("encode_", "retrieve_", "feedback")
 MODEL_RULES = {rule for rule, stage in stages().items() if stage.runs_models}
 
 
@@ -156,7 +158,7 @@ def test_shared_jobs_are_those_of_the_rules(make, tracked, device):
             assert function(Wildcards(fromdict=job)) == tracked.group(Job.of(rule, job)), rule
     grouped = {rule for rule, job in JOBS.items() if nodes.group(Job.of(rule, job))}
     alone = set() if device == "cpu" else {rule for rule in JOBS if rule.startswith(("encode_", "index_"))}
-    alone |= MODEL_RULES - {name for name in JOBS if name.startswith(("encode_", "retrieve_")) and device == "cpu"}
+    alone |= MODEL_RULES - {name for name in JOBS if name.startswith(SHORT) and device == "cpu"}
     assert grouped.isdisjoint(alone)
     assert {"retrieve_lexical", "evaluate", "rerank", "fuse"} <= grouped
 

@@ -223,6 +223,21 @@ systems x → y → x form a cycle
     systems: {x: {fusion: rrf, of: [bm25, y]}, y: {fusion: rrf, of: [bm25, x]}}
 models.tas-b.path: there is no folder /nowhere
     {models: {tas-b: {path: /nowhere}}, grid: {systems: [genq]}}
+systems.x.first_stage: 'theirs' is an external system; a dense system is needed here
+    systems: {theirs: {run: theirs.run}, x: {first_stage: theirs, feedback: {}}}
+systems.x.first_stage: 'y' has an index or dimensions of its own; feedback searches exactly
+    {systems: {y: {retriever: minilm, dimensions: 64}, x: {first_stage: y, feedback: {}}}, grid: {systems: [x]}}
+systems.x.first_stage: 'dpr' has a query_model; feedback takes models of one tower
+    {systems: {x: {first_stage: dpr, feedback: {}}}, grid: {systems: [x]}}
+systems.x.first_stage: 'y' has several vectors of a document: take aggregate: mean
+    {systems: {y: {retriever: minilm, chunks: {tokens: 20, stride: 20, aggregate: max}}, x: {first_stage: y, feedback:
+        {}}}, grid: {systems: [x]}}
+systems.x.feedback.documents: is 1001, but runs have 1000 documents per query (retrieve.depth)
+    {systems: {x: {first_stage: minilm, feedback: {documents: 1001}}}, grid: {systems: [x]}}
+systems.x.feedback: alpha: average takes documents alone
+    systems: {x: {first_stage: minilm, feedback: {method: average, alpha: 0.5}}}
+systems.x.feedback: gamma: weighs the last documents: say how many in negatives
+    systems: {x: {first_stage: minilm, feedback: {gamma: 0.5}}}
 models.demo-reranker.train.dataset: has another corpus than 'demo'
     models: {demo-reranker: {train: {dataset: cqadupstack}}}
 models.x.train: Unable to extract tag using discriminator 'recipe'

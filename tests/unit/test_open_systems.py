@@ -44,6 +44,7 @@ SYSTEMS = {
     "tiny": {"retriever": "dense"},
     "own": {"retriever": "brings-code"},
     "int8": {"retriever": "dense", "index": {"kind": "int8"}},
+    "moved": {"first_stage": "tiny", "feedback": {"documents": 2, "negatives": 1}},
     "tiny+ce": {"first_stage": "tiny", "reranker": "ce", "depth": 5},
     "fused": {"fusion": "rrf", "of": ["bm25", "tiny"]},
     "mnz": {"fusion": "mnz", "norm": "zmuv", "of": ["bm25", "tiny"]},
@@ -193,14 +194,14 @@ def test_runs_and_judgements_that_tune_belong_together(site, capsys, given, othe
 @pytest.fixture
 def plant(site, monkeypatch) -> Plant:
     """Return a function that runs a retrieval of the site again, as a copied stage that drops the best document."""
-    module = types.ModuleType("beirgrid.stages.feedback")
+    module = types.ModuleType("beirgrid.stages.planted")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     outputs = {"run": "", "record": ""}
     known = dict(job.by_function())
     monkeypatch.setattr(job, "by_function", lambda: known)
 
-    def run_again(system: str, stage: str = "feedback", learned: str = "", **names: str) -> None:
-        known[stage] = types.SimpleNamespace(module=module.__name__, stamp=Stamp("feedback", 1), outputs=outputs)
+    def run_again(system: str, stage: str = "planted", learned: str = "", **names: str) -> None:
+        known[stage] = types.SimpleNamespace(module=module.__name__, stamp=Stamp("planted", 1), outputs=outputs)
         source = Path(str(retrieve.__file__)).read_text()
         for name, other in names.items():
             source = source.replace(f"def {name}(", f"def {other}(")
@@ -211,7 +212,7 @@ def plant(site, monkeypatch) -> Plant:
         source = source.replace("from ...", "from beirgrid.")
         if learned:
             source = source.replace("    depth: Depth = 1000,", f"    {learned}: Any = None,\n    depth: Depth = 1000,")
-        exec(compile(source, "feedback.py", "exec"), module.__dict__)
+        exec(compile(source, "planted.py", "exec"), module.__dict__)
         made = json.loads(_record(system).read_text())["job"]
         made["settings"] |= {learned: {"terms": 10}} if learned else {}
         job.run(stage, json.dumps({name: part for name, part in made.items() if name != "stage"}).encode())
@@ -222,10 +223,10 @@ def plant(site, monkeypatch) -> Plant:
 @pytest.mark.parametrize(("system", "work"), [("bm25", "retrieve_lexical"), ("tiny", "retrieve_vectors")])
 def test_a_copied_stage_is_never_answered_with_the_ranking_of_the_first(plant, capsys, system, work):
     """A copy of the work has no opener; one whose opener was copied with it ranks otherwise than the run."""
-    plant(system, **{work: "feedback"})
+    plant(system, **{work: "planted"})
     assert main(["search", system, "small", "text"]) == 1
-    assert f"{system!r} cannot be searched: its stage feedback has no opener" in capsys.readouterr().err
-    plant(system, **{work: "feedback", f"open_{work}": "open_feedback"})
+    assert f"{system!r} cannot be searched: its stage planted has no opener" in capsys.readouterr().err
+    plant(system, **{work: "planted", f"open_{work}": "open_planted"})
     [first, *_] = runs.read(_record(system).with_suffix(".run.gz"))["q0"].ids
     assert main(["search", system, "small", "text"]) == 1
     shown = capsys.readouterr()
@@ -248,7 +249,7 @@ def test_a_key_that_a_stage_learns_is_refused_until_its_opener_takes_it(plant, c
     [
         ("bm25", "settings", "rm3", {"terms": 10}),
         ("bm25", "inputs", "vectors", "results/corpora/small/corpus.parquet"),
-        ("tiny", "settings", "feedback", 3),
+        ("tiny", "settings", "drift", 3),
         ("fused", "settings", "tuned", True),
         ("tiny+ce", "settings", "blend", 0.5),
     ],
@@ -388,11 +389,11 @@ def test_the_cost_of_a_query_has_its_encoding_and_no_start(site, monkeypatch, pa
 
 
 def test_latency_measures_what_it_can_and_names_the_rest(plant, capsys):
-    plant("tiny", retrieve_vectors="feedback")
+    plant("tiny", retrieve_vectors="planted")
     assert main(["latency", "--dataset", "small", "--queries", "3", "--warm-up", "1"]) == 0
     shown = capsys.readouterr()
     left_out = {
-        "tiny": "'tiny' cannot be searched: its stage feedback has no opener",
+        "tiny": "'tiny' cannot be searched: its stage planted has no opener",
         "fused": "results/runs/tiny/small.run.gz is another one than results/runs/fused/small.json was made from",
         "own": "'own' cannot be searched: its model brings code of its own",
     }

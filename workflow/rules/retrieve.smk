@@ -127,3 +127,17 @@ rule rewrite:
         **stage.rewrite.resources,
     shell:
         "{params.command} > {log:q} 2>&1"
+
+
+use rule retrieve_dense as feedback with:
+    input:
+        unpack(stage.feedback.inputs),
+    params:
+        **stage.feedback.params,
+    wildcard_constraints:
+        **stage.feedback.constraints,
+    threads: stage.feedback.threads
+    resources:
+        **stage.feedback.resources,
+    group:
+        stage.feedback.group

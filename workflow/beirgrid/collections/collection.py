@@ -171,6 +171,16 @@ def known_ids(corpus: str | Path, ids: set[str]) -> set[str]:
     return {name for _, group in id_groups(corpus) for name in group.filter(pc.is_in(group, chosen)).to_pylist()}
 
 
+def read_rows(corpus: str | Path, ids: set[str]) -> dict[str, int]:
+    """Return the rows of documents by their ids, of which the corpus may lack some."""
+    chosen = pa.array(sorted(ids), pa.string())
+    rows: dict[str, int] = {}
+    for first, group in id_groups(corpus):
+        found = np.flatnonzero(pc.is_in(group, chosen))
+        rows |= zip(group.take(found).to_pylist(), (first + found).tolist(), strict=True)
+    return rows
+
+
 def id_groups(corpus: str | Path) -> Iterator[tuple[int, pa.Array]]:
     """Yield each row group's first row with its ids."""
     first = 0

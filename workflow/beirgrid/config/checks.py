@@ -91,7 +91,9 @@ def _unfit(key: str, other: entries.ModelEntry, train: entries.Training) -> Iter
 def _system_problems(where: str, system: entries.SystemEntry, config: Config) -> Iterator[str]:
     for key, part in system.references("systems"):
         if system.over and (kind := config.systems[part].kind) not in system.over:
-            yield f"{where}.{key}: {part!r} is a {kind} system; a {' or '.join(system.over)} system is needed here"
+            article = "an" if kind == "external" else "a"
+            needed = " or ".join(system.over)
+            yield f"{where}.{key}: {part!r} is {article} {kind} system; a {needed} system is needed here"
     if isinstance(system, entries.Rewritten):
         yield from _rewriting_problems(where, system, config)
     name = str(getattr(system, "reranker", None) or getattr(system, "retriever", ""))
@@ -220,6 +222,7 @@ def _column_problems(name: str, system: entries.SystemEntry, config: Config) -> 
     """Yield problems of a system with the datasets of the grid, and with models that a grid reads in its own way."""
     where = f"systems.{name}"
     datasets = searched_datasets(config)
+    yield from (f"{where}.{problem}" for problem in system.conflicts(config))
     if getattr(system, "head", None):  # a registered model may have other keys than the grids with its heads need
         model = models_of(config, system)[0]
         yield from (f"{where}.head: {model!r} {why}" for why in _without_heads(config.models[model]))

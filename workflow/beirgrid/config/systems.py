@@ -141,6 +141,10 @@ class SystemEntry(Entry):
         """Names of the component systems."""
         return tuple(name for _, name in self.references("systems"))
 
+    def conflicts(self, config: Any) -> Iterator[str]:
+        """Yield which keys of a system of a grid contradict other entries of its configuration (``Config``)."""
+        yield from ()
+
     def _problems(self) -> Iterator[str]:
         if getattr(self, "head", None) and getattr(self, "chunks", None):
             yield "head: does not go with chunks"

@@ -27,6 +27,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     "of_system": ("checkpoint",),
     # Of other datasets, by which a slice is chosen.
     **dict.fromkeys(("others", "seen_queries", "seen_qrels", "seen_corpus"), ()),
+    "dense_run": (*_DATA, "checkpoint"),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from . import runs
 Allow = Annotated[
     tuple[Literal["missing-queries"], ...], "flaws to accept: missing-queries allows judged queries that the run lacks"
 ]
+
+# A search finds all documents for queries that have candidates. It takes so many pairs of query and document at a time:
+_PAIRS = 4_000_000
+# What a search finds per query: float32 scores and int64 corpus rows, best first; the row -1 means no document.
+Found = tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]
 
 
 class Restrictions:
@@ -37,6 +42,30 @@ class Restrictions:
     def ranking(self, query: str, ids: Iterable[str], scores: np.ndarray | list[float]) -> runs.Ranking:
         """Return the canonical ranking of a query."""
         return runs.canonical(query, ids, scores, self.depth, self.excluded.get(query, ()), self.candidates.get(query))
+
+    def run(
+        self,
+        queries: Sequence[str],
+        documents: int,
+        find: Callable[[int, int, int], Found],
+        ids_of: Callable[[Any], collection.Ids],
+    ) -> runs.Run:
+        """Search with all queries, by id, and return their run.
+
+        Args:
+            documents: documents of the corpus.
+            find: searches with the queries from one number up to another, for so many documents.
+            ids_of: returns the ids of rows of the corpus.
+        """
+        run = dict[str, runs.Ranking]()
+        for start, stop in self.blocks(len(queries), max(1, _PAIRS // documents)):
+            scores, rows = find(start, stop, self.searched(documents))
+            ids = ids_of(rows)
+            for number, query in enumerate(queries[start:stop]):
+                ranked = rows[number] >= 0
+                names = ids.take(rows[number][ranked]).to_pylist()
+                run[query] = self.ranking(query, names, scores[number][ranked])
+        return run
 
 
 def adopt(

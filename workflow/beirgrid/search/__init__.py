@@ -14,15 +14,9 @@ A module here stores, indexes and searches the vectors of a model family:
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..core.families import FAMILIES
-
-# Per query: float32 scores and int64 corpus rows, best first; the row -1 means no document.
-Found = tuple[Sequence[np.ndarray] | np.ndarray, Sequence[np.ndarray] | np.ndarray]
 
 
 def module(family: str) -> Any:

@@ -27,8 +27,8 @@ from ...encoders.protocol import Encoder
 from ...models.endpoints import kept_answers
 from ...runs import runs
 from ...runs.opened import OpenPart, OpenSystem
-from ...runs.restrictions import Restrictions
-from ...search import Found, approximate, lucene, maxsim, module
+from ...runs.restrictions import Found, Restrictions
+from ...search import approximate, lucene, maxsim, module
 from ...search.maxsim import TokenVectors
 
 System = Annotated[str, "name of the system, used as the tag of the run"]
@@ -37,9 +37,7 @@ Rewrites = Annotated[Artifact | None, "texts with which the system searches in p
 Method = Annotated[str, "how it searches with these texts (collections.rewriting)"]
 Depth = Annotated[Size, "documents per query"]
 Output = Annotated[Path, "run to write, .run.gz"]
-# A search finds all documents for queries that have candidates. It takes so many pairs of query and document at a time:
-_PAIRS = 4_000_000
-# With BM25, it takes so many such queries at a time:
+# A search with BM25 finds all documents for queries that have candidates. It takes so many queries at a time:
 _WITH_CANDIDATES = 64
 # More hits than Lucene can find.
 _EVERY = 2**31 - 1
@@ -157,29 +155,22 @@ def _ranked(
     if passages:
         vectors = _means(vectors, [passages[query] for query in texts], encoder)
     _check(vectors, texts, encoder.precision)
-    run = dict[str, runs.Ranking]()
-    deep = limits.searched(documents)
-    for start, stop in limits.blocks(len(texts), max(1, _PAIRS // documents)):
+
+    def find(start: int, stop: int, deep: int) -> Found:
         block: Any = vectors.texts(range(start, stop)) if isinstance(vectors, TokenVectors) else vectors[start:stop]
-        found: Found
         if tokens and candidates and not limits.candidates:
-            found = maxsim.search(tokens, indexes, block, candidates, progress)
-        elif tokens:  # of a dataset with candidates, all documents are scored, and then those of each query are taken
-            found = maxsim.search_exhaustively(tokens, block, deep, progress)
-        elif index:
+            return maxsim.search(tokens, indexes, block, candidates, progress)
+        if tokens:  # of a dataset with candidates, all documents are scored, and then those of each query are taken
+            return maxsim.search_exhaustively(tokens, block, deep, progress)
+        if index:
             assert isinstance(model, DenseModel)
             cut = approximate.truncate(block, dimensions, model.similarity)
             runtime = compute.start()
-            found = approximate.search_shards(indexes, cut, deep, index, runtime.device, runtime.gpu_search)
-        else:
-            found = module(model.family).find(indexes, block, deep, compute)
-        scores, rows = found
-        ids = ids_of(rows)
-        for number, query in enumerate(list(texts)[start:stop]):
-            ranked = rows[number] >= 0  # a row below 0 is none
-            names = ids.take(rows[number][ranked]).to_pylist()
-            run[query] = limits.ranking(query, names, scores[number][ranked])
-    return run
+            return approximate.search_shards(indexes, cut, deep, index, runtime.device, runtime.gpu_search)
+        found: Found = module(model.family).find(indexes, block, deep, compute)
+        return found
+
+    return limits.run(list(texts), documents, find, ids_of)
 
 
 def _means(vectors: np.ndarray, passages: Sequence[list[str]], encoder: Encoder[np.ndarray]) -> np.ndarray:

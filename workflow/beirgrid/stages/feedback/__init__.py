@@ -1,0 +1,1 @@
+"""Search again with queries that the first documents of a dense run have moved."""

@@ -1,0 +1,130 @@
+"""The plan: search again with queries that the first documents of a dense run have moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ...config import entries
+from ...config.values import NotNegative, Refers, Size, SizeOrZero
+from ...core import paths
+from ...graph import artifacts, model_entries
+from ...graph.grid import Grid
+from ...graph.sizes import Amounts, Sizes
+from ...graph.stage import Cost, Inputs, Settings, Stage
+
+
+class Moves(entries.Entry):
+    """How documents move a query. The defaults are those of pyserini."""
+
+    method: Literal["rocchio", "average"] = Field(
+        "rocchio",
+        description="The query is alpha × its vector + beta × the mean of the documents' vectors (rocchio), or the "
+        "mean of its vector and theirs (average).",
+    )
+    documents: Size = Field(3, description="First documents that move a query towards them.")
+    alpha: NotNegative = Field(0.9, description="Weight of the query.")
+    beta: NotNegative = Field(0.1, description="Weight of the mean of the first documents.")
+    negatives: SizeOrZero = Field(0, description="Last documents of the run that move a query away from them.")
+    gamma: NotNegative = Field(0.1, description="Weight of the mean of these last documents.")
+
+    def _problems(self) -> Iterator[str]:
+        given = self.model_fields_set
+        if self.method == "average":
+            yield from (f"{key}: average takes documents alone" for key in sorted(given - {"method", "documents"}))
+        elif "gamma" in given and not self.negatives:
+            yield "gamma: weighs the last documents: say how many in negatives"
+
+    def sides(self, ids: list[str]) -> tuple[list[str], list[str]]:
+        """Return the documents of a ranking that a query moves to, and those that it moves away from."""
+        return ids[: self.documents], ids[-self.negatives :] if self.negatives else []
+
+
+class FeedbackSystem(entries.SystemEntry):
+    """A dense system that searches again, with queries that its first documents have moved (Li et al., 2022)."""
+
+    kind: ClassVar[str] = "feedback"
+    over: ClassVar[tuple[str, ...]] = ("dense",)
+    first_stage: Annotated[str, Refers(("systems",))] = Field(description="Dense system that searches first.")
+    feedback: Moves = Field(description="How its documents move a query.")
+
+    def conflicts(self, config: Any) -> Iterator[str]:
+        first = config.systems[self.first_stage]
+        model = config.models[first.retriever]
+        chunks = first.chunks or getattr(model, "chunks", None)
+        depth = config.retrieve.depth
+        if first.variant:
+            yield f"first_stage: {self.first_stage!r} has an index or dimensions of its own; feedback searches exactly"
+        if model.query_tower:
+            yield f"first_stage: {self.first_stage!r} has a query_model; feedback takes models of one tower"
+        if chunks and chunks.aggregate == "max":
+            yield f"first_stage: {self.first_stage!r} has several vectors of a document: take aggregate: mean"
+        for key in ("documents", "negatives"):
+            if (asked := getattr(self.feedback, key)) > depth:
+                yield f"feedback.{key}: is {asked}, but runs have {depth} documents per query (retrieve.depth)"
+
+
+class Feedback(Stage):
+    """Run of a dense system with feedback."""
+
+    version = 1
+    packages = ("faiss-cpu", "faiss-gpu", "torch", "sentence-transformers")
+    kind = "search"
+    group = "cell"
+    wildcards_passed = ("system",)
+    entry = FeedbackSystem
+    outputs = {"run": paths.RUN, "record": paths.RUN_RECORD}
+    main = "run"
+    costs = {
+        "search_flops": Cost(seconds=1),
+        "queries": Cost(seconds=0.002),
+        "documents": Cost(seconds=2e-7),  # ids that are compared
+        "vectors_mb": Cost(memory=1),  # the mapped shard
+        "moving_mb": Cost(memory=2),  # vectors of the documents that move queries
+        "hits": Cost(memory=300e-6, disk=15e-6),  # two runs and candidates
+    }
+
+    def model(self, grid: Grid, system: str, dataset: str) -> str:
+        return grid.retriever(_entry(grid, system).first_stage)
+
+    def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
+        corpus = grid.corpus(dataset)
+        model = self.model(grid, system, dataset)
+        return {
+            "dense_run": artifacts.run(grid, _entry(grid, system).first_stage, dataset),
+            "checkpoint": artifacts.checkpoint(grid, model, corpus),
+            "corpus": artifacts.documents(corpus),
+            "indexes": artifacts.indexes(grid, model, corpus),
+            "queries": artifacts.queries(dataset),
+        }
+
+    def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
+        model = grid.model(self.model(grid, system, dataset))
+        return {
+            "precision": grid.config.encode.precision,
+            "model": model_entries.query_settings(grid, model, dataset),
+            "depth": grid.config.retrieve.depth,
+            "moves": _entry(grid, system).feedback.model_dump(mode="json"),
+        }
+
+    def lineage(self, grid: Grid, system: str, dataset: str) -> Settings:
+        return grid.model(self.model(grid, system, dataset)).own_keys("similarity")
+
+    def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
+        moves = _entry(sizes.grid, system).feedback
+        model = self.model(sizes.grid, system, dataset)
+        corpus = sizes.grid.corpus(dataset)
+        queries = sizes.queries(dataset)
+        dimensions = sizes.model(model)["dimensions"]
+        return {
+            **sizes.reading(model, queries, sizes.query_words[dataset]),
+            **sizes.vector_sizes(model, corpus, 0),  # the largest shard
+            "search_flops": 2.0 * queries * sizes.vectors(model, corpus) * dimensions,
+            "moving_mb": queries * (moves.documents + moves.negatives) * dimensions * 4 / 1e6,
+        }
+
+
+def _entry(grid: Grid, system: str) -> FeedbackSystem:
+    return grid.system_as(FeedbackSystem, system)
