@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from helpers import python
 
 from beirgrid.__main__ import main
 from beirgrid.graph.dag import by_function
@@ -23,7 +24,7 @@ from beirgrid.graph.job import stage_function
 
 def _run(name: str, job: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a stage in a folder as rules do: bash passes the job as standard input."""
-    command = shlex.join([sys.executable, "-m", "beirgrid", "stage", name])
+    command = shlex.join([python(), "-m", "beirgrid", "stage", name])
     (folder / "job.sh").write_text(f"{command} <<< {shlex.quote(job)}\n", encoding="utf-8")
     return subprocess.run(["bash", "job.sh"], cwd=folder, capture_output=True, text=True, check=False)
 
@@ -50,7 +51,7 @@ def test_the_record_keeps_a_job_and_why_prints_it_to_be_run_again(root, tmp_path
     assert record["command"] == "python -m beirgrid stage fetch_corpus"
     made = (tmp_path / "x.parquet").read_bytes()
     (tmp_path / "workflow").symlink_to(root / "workflow")
-    why, stage = (f"{sys.executable} -m beirgrid {words}" for words in ("why x.parquet --job", "stage fetch_corpus"))
+    why, stage = (f"{python()} -m beirgrid {words}" for words in ("why x.parquet --job", "stage fetch_corpus"))
     again = f"set -e; {why} > job.json; rm x.parquet x.json; {stage} < job.json"
     subprocess.run(["bash", "-c", again], cwd=tmp_path, check=True)
     assert (tmp_path / "x.parquet").read_bytes() == made
