@@ -9,8 +9,10 @@ from pathlib import Path
 from . import collection
 from . import qrels as judgements
 
-# Words of a run, and the share of its runs with which a text counts as seen: those of PaLM (Chowdhery et al., 2022).
-LENGTH, SHARE = 8, 0.7
+# Words of a run, as for PaLM (Chowdhery et al., 2022).
+LENGTH = 8
+# Share of its runs with which a text counts as seen (same source).
+SHARE = 0.7
 _WORD = re.compile(r"[^\W_]+")
 
 

@@ -394,9 +394,12 @@ def _hub_rows(
                 f"{identifier}: its configuration {name!r} has no split {split or name!r} (it has {', '.join(splits)})"
             )
         batches = splits[chosen or next(iter(splits))].iter(1000)  # twenty times as fast as single rows
-        rows = (dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True))
-        for number, row in enumerate(rows, start=1):
-            yield {"_id": row.get("id"), **row}, f"{identifier} {name} row {number}"
+        number = 0
+        for batch in batches:
+            for values in zip(*batch.values(), strict=True):
+                row = dict(zip(batch, values, strict=True))
+                number += 1
+                yield {"_id": row.get("id"), **row}, f"{identifier} {name} row {number}"
 
 
 @contextmanager

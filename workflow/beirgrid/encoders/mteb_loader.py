@@ -118,11 +118,13 @@ class MtebTokens(MtebModel, TokenRows):
             DataError: their lengths are not 1, so float16 may not hold them.
         """
         by_text = list(map(_numbers, self.output(texts, role)))
-        lengths = [np.linalg.norm(rows, axis=1) for rows in by_text]
-        kept = [of_text > 0 for of_text in lengths]
-        if any((np.abs(of_text[rows] - 1) > _LENGTH).any() for of_text, rows in zip(lengths, kept, strict=True)):
-            raise DataError(f"mteb's loader of {self.name} gives token vectors whose lengths are not 1")
-        vectors = [rows[of_text] for rows, of_text in zip(by_text, kept, strict=True)]
+        vectors = []
+        for rows in by_text:
+            lengths = np.linalg.norm(rows, axis=1)
+            kept = lengths > 0
+            if (np.abs(lengths[kept] - 1) > _LENGTH).any():
+                raise DataError(f"mteb's loader of {self.name} gives token vectors whose lengths are not 1")
+            vectors.append(rows[kept])
         return TokenVectors(np.concatenate(vectors), np.array([len(rows) for rows in vectors], np.int64))
 
 

@@ -154,7 +154,8 @@ def differ(stored: runs.Ranking, now: runs.Ranking) -> bool:
     documents = [scores.get(name, last) for name in stored.ids[:_TOP]]  # one that is not ranked now has less
     places = [*now.scores[:_TOP], *[-np.inf] * _TOP][: len(documents)]
     before = stored.scores[:_TOP]
-    return bool((abs(np.array([documents, places]) - before) > _LEAST + _SHARE * abs(before).max()).any())
+    changes = abs(np.array([documents, places]) - before)
+    return bool((changes > _LEAST + _SHARE * abs(before).max()).any())
 
 
 @contextmanager

@@ -250,8 +250,9 @@ def search(
                     scored[number].append((maxsim(query, vectors, first)[0], documents + first_document))
                 if progress:
                     progress.add(1)
-        scores += [np.concatenate([np.zeros(0, np.float32), *(values for values, _ in parts)]) for parts in scored]
-        rows += [np.concatenate([np.zeros(0, np.int64), *(documents for _, documents in parts)]) for parts in scored]
+        for parts in scored:
+            scores.append(np.concatenate([np.zeros(0, np.float32), *(values for values, _ in parts)]))
+            rows.append(np.concatenate([np.zeros(0, np.int64), *(documents for _, documents in parts)]))
     return scores, rows
 
 

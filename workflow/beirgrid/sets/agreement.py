@@ -83,7 +83,8 @@ def without_adjudicators(grades: Grades, adjudicators: Collection[str]) -> Grade
 
 def disagreements(grades: Grades) -> list[tuple[Pair, dict[str, int]]]:
     """Return the pairs with different grades, with each judge's grade, largest disagreements first."""
-    several = [(pair, given) for pair, given in sorted(_by_pair(grades).items()) if len({*given.values()}) > 1]
+    of_pairs = sorted(_by_pair(grades).items())
+    several = [(pair, given) for pair, given in of_pairs if len({*given.values()}) > 1]
     return sorted(several, key=lambda item: min(item[1].values()) - max(item[1].values()))
 
 

@@ -65,7 +65,8 @@ def catalogue(
         print(dumps(shown, indent=1, ensure_ascii=False))
     elif shown:
         columns = list(dict.fromkeys(name for row in shown for name in row))
-        show(*table_lines(list(map(written, columns)), [[_text(row.get(name)) for name in columns] for row in shown]))
+        cells = [[_text(row.get(name)) for name in columns] for row in shown]
+        show(*table_lines(list(map(written, columns)), cells))
         show(*_counts(shown))
     else:
         print(f"no {kind}" + (f" with {' '.join(words)}" if words else ""))

@@ -224,12 +224,12 @@ def published_tables(grid: GridSummary, values: Iterable[published.Published]) -
     verdicts = verdicts.assign(verdict=published.SCORE_IS_PUBLISHED, recorded=False)
     of_cell = scores.set_index(_CELL)["value"]
     systems = tuple(sorted(grid.systems))
-    datasets = [
-        EvaluatedDataset(
-            row, systems, grid.metrics, np.array([[[of_cell[s, row, m] for m in grid.metrics] for s in systems]])
-        )
-        for row in grid.counted_once
-    ]
+
+    def scores_on(row: str) -> np.ndarray:
+        of_systems = [[of_cell[system, row, metric] for metric in grid.metrics] for system in systems]
+        return np.array([of_systems])
+
+    datasets = [EvaluatedDataset(row, systems, grid.metrics, scores_on(row)) for row in grid.counted_once]
     training: dict[str, Any] = {"trained_on": grid.trained_on, "unknown": grid.training_unknown}
     across = compare_across(datasets, systems=grid.systems, baseline=grid.baseline or None, **training)
     made = {"scores": scores, "verdicts": verdicts, "across": across}

@@ -157,7 +157,9 @@ def _queries(dataset: str, values: pd.Series[float], name: str, form: str) -> It
     from ..collections import collection
 
     texts = collection.read_queries(provenance.artifact(paths.QUERIES.format(dataset=dataset)))
-    rows = [[str(query), f"{value:{form}}", excerpt(texts.get(str(query), ""), 80)] for query, value in values.items()]
+    rows = []
+    for query, value in values.items():
+        rows.append([str(query), f"{value:{form}}", excerpt(texts.get(str(query), ""), 80)])
     yield from column_lines([["query", name, "text"], *rows], [True, False, True])
 
 

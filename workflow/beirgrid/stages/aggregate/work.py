@@ -197,7 +197,8 @@ def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mappi
     compared &= (verdicts["status"] == DONE) & (verdicts["precision"] == "float32") & verdicts["dataset"].isin(averaged)
     compared &= ~verdicts["commit"].str.contains("another")
     groups = verdicts[compared].groupby(["system", "metric", "source"], sort=False)
-    means = groups[["value", "published"]].mean().assign(number=groups.size(), of=groups["dataset"].agg(", ".join))
+    means = groups[["value", "published"]].mean()
+    means = means.assign(number=groups.size(), of=groups["dataset"].agg(", ".join))
     means = means[means["number"] >= references.DATASETS].reset_index()
     if len(means):
         tolerance = tolerances[references.MEAN]

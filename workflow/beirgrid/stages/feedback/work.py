@@ -39,7 +39,8 @@ class _Search(NamedTuple):
         vectors = self.encoder.encode_queries([*texts.values()])
         sides = [side for query in texts for side in self.moves.sides(first[query].ids)]
         places = np.array([rows[name] for side in sides for name in side], np.int64)
-        found = iter(np.split(flat.vectors_of(self.indexes, places), np.cumsum([*map(len, sides)])[:-1]))
+        ends = np.cumsum([*map(len, sides)])
+        found = iter(np.split(flat.vectors_of(self.indexes, places), ends[:-1]))
         for number, vector in enumerate(vectors):
             vectors[number] = _moved(vector, next(found), next(found), self.moves)
 
