@@ -227,9 +227,12 @@ def _read(folder: Path, text: str) -> list[published.Published]:
     ],
 )
 def test_broken_published_files_are_named(tmp_path, line, message):
-    csv.field_size_limit(131_072)  # Python's own, which a library that another test imports may have raised
-    with pytest.raises(ConfigError, match=message):
-        _read(tmp_path, f"system,dataset,metric,value,class,source,note,protocol\n{line}\n")
+    limit = csv.field_size_limit(131_072)  # Python's own, which a library that another test imports may have raised
+    try:
+        with pytest.raises(ConfigError, match=message):
+            _read(tmp_path, f"system,dataset,metric,value,class,source,note,protocol\n{line}\n")
+    finally:
+        csv.field_size_limit(limit)
 
 
 @pytest.mark.parametrize("half", [",bm25,", ",,100", ",bm25,100"])
