@@ -16,7 +16,6 @@ from helpers import hub, main, write_collection
 from model_hub import serve
 
 from beirgrid.collections import overlaps, slices
-from beirgrid.config.datasets import Slice
 from beirgrid.config.load import merged
 from beirgrid.core import paths
 from beirgrid.core.errors import DataError
@@ -116,10 +115,14 @@ def test_all_keys_of_a_slice_choose_its_queries(here, entry, kept):
     ("entry", "lines", "message"),
     [
         ({"path": "ids.txt"}, "q1\nq99\n", "ids.txt:2: the dataset has no judged query 'q99'"),
-        ({"path": "ids.txt"}, "\n", "ids.txt (datasets.x.slices.bad): none of the 12 judged queries is in this slice"),
-        ({"path": "ids.txt"}, "\n".join(WORDS), "ids.txt (datasets.x.slices.bad): all 12 judged queries are in this"),
-        ({"least_words": 13}, "", "datasets.x.slices.bad: none of the 12 judged queries is in this slice"),
-        ({"most_words": 12}, "", "datasets.x.slices.bad: all 12 judged queries are in this slice"),
+        ({"path": "ids.txt"}, "\n", "ids.txt (datasets.x.slices.bad): 0 of 12 queries: a slice has some"),
+        ({"path": "ids.txt"}, "\n".join(WORDS), "ids.txt (datasets.x.slices.bad): 12 of 12 queries: a slice has"),
+        (
+            {"least_words": 13},
+            "",
+            "datasets.x.slices.bad: 0 of 12 queries: a slice has some, and not all. Change its keys",
+        ),
+        ({"most_words": 12}, "", "datasets.x.slices.bad: 12 of 12 queries: a slice has some, and not all"),
         ({"column": "sort", "value": 1}, "", "datasets.x.slices.bad.column: no query has a key 'sort' in the source"),
     ],
 )
@@ -278,13 +281,13 @@ def test_a_slice_by_a_decontaminated_set_is_fetched_at_the_commit_that_mteb_pins
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ({"q99": "word"}, "X has the query 'q99', which is not judged in this dataset"),
-        ({"q0": "another"}, "the query 'q0' of X has another text: 'another'"),
+        ({"q99": "word"}, "datasets.x.slices.bad.dataset: it has the query 'q99', which is not judged here"),
+        ({"q0": "another"}, "datasets.x.slices.bad.dataset: its query 'q0' has another text than here: 'another'"),
     ],
 )
 def test_a_set_of_other_queries_chooses_none(others, message):
     with pytest.raises(DataError, match=message):
-        slices.choose("datasets.x.slices.bad", Slice(dataset="X"), WORDS, (), others, set())
+        slices.in_both("datasets.x.slices.bad", WORDS, others)
 
 
 # Seen in training
@@ -318,10 +321,9 @@ def test_a_query_is_seen_by_its_text_or_by_a_relevant_document(tmp_path, monkeyp
     copies = {"t0": texts["d1"], "t1": "another text", "t2": texts["d2"]}
     asked = {"a": words["q0"], "b": "another question", "c": "a third"}
     finished.collection(Path(), "train", copies, asked, {"a": {"t1": 1}, "b": {"t0": 1}, "c": {"t1": 1, "t2": 0}})
-    of_x = {"--queries": paths.QUERIES, "--qrels": paths.QRELS, "--corpus": paths.CORPUS}
-    given = [word for option, of in of_x.items() for word in (option, of.format(dataset="x", corpus="x"))]
-    for option, of in of_x.items():
-        given += [option.replace("--", "--seen-"), of.format(dataset="train", corpus="train")]
+    given = ["--queries", paths.QUERIES.format(dataset="x")]
+    for option, name in (("--tested", "x"), ("--training", "train")):
+        given += [option, *(of.format(dataset=name, corpus=name) for of in (paths.QUERIES, paths.QRELS, paths.CORPUS))]
     entry = json.dumps({"seen_in": "train"})
     finished.command("fetch", "slice", "--name", "seen", "--entry", entry, *given, "--record", "seen.json")
     assert _kept("seen.json") == ["q0", "q1"]

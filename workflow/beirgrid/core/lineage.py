@@ -26,7 +26,7 @@ _SHARED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_DEV, ("corpus", "dev_queries")),
     "of_system": ("checkpoint",),
     # Of other datasets, by which a slice is chosen.
-    **dict.fromkeys(("others", "seen_queries", "seen_qrels", "seen_corpus"), ()),
+    **dict.fromkeys(("others", "training"), ()),
     "dense_run": (*_DATA, "checkpoint"),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }

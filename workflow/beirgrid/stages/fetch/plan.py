@@ -12,7 +12,7 @@ from ...core.checkout import expanded, resolve_path
 from ...graph import artifacts
 from ...graph.grid import Grid
 from ...graph.sizes import PUBLISHED_MB, Amounts, Sizes
-from ...graph.stage import ADOPTED, Cost, Inputs, Settings, Stage
+from ...graph.stage import ADOPTED, Cost, Inputs, Output, Settings, Stage
 from ...models import checkpoints
 
 _COLLECTION = ("ir_datasets", "datasets", "pyarrow")
@@ -105,6 +105,11 @@ class FetchDataset(Stage):
         return {"name": dataset}
 
 
+def _judged(grid: Grid, dataset: str) -> list[Output]:
+    """Return queries, qrels and corpus of a dataset."""
+    return [artifacts.queries(dataset), artifacts.qrels(dataset), artifacts.documents(grid.corpus(dataset))]
+
+
 class FetchSlice(Stage):
     """Which queries of a dataset are in a slice of it."""
 
@@ -118,15 +123,12 @@ class FetchSlice(Stage):
 
     def inputs(self, grid: Grid, dataset: str, slice: str) -> Inputs:
         entry = grid.config.datasets[dataset].slices[slice]
-        inputs = {"queries": artifacts.queries(dataset)}
+        inputs: dict[str, Output | list[Output]] = {"queries": artifacts.queries(dataset)}
         if entry.dataset:
             inputs["others"] = artifacts.queries(entry.dataset)
         if entry.seen_in:
-            inputs["qrels"] = artifacts.qrels(dataset)
-            inputs["corpus"] = artifacts.documents(grid.corpus(dataset))
-            inputs["seen_queries"] = artifacts.queries(entry.seen_in)
-            inputs["seen_qrels"] = artifacts.qrels(entry.seen_in)
-            inputs["seen_corpus"] = artifacts.documents(grid.corpus(entry.seen_in))
+            inputs["tested"] = _judged(grid, dataset)
+            inputs["training"] = _judged(grid, entry.seen_in)
         return inputs
 
     def files(self, grid: Grid, dataset: str, slice: str) -> Iterable[str]:

@@ -14,6 +14,8 @@ from ...config.datasets import Corpus, Dataset, Slice
 from ...config.systems import Published
 from ...config.values import Size
 from ...core import files
+from ...core.checkout import resolve_path
+from ...core.errors import DataError
 from ...core.provenance import Artifact, Facts, Made
 from ...models import checkpoints, endpoints, saved
 from ...models.checkpoints import CheckpointEntry
@@ -85,11 +87,10 @@ def fetch_slice(
     entry: Annotated[Slice, "registry entry of the slice, JSON"],
     queries: Annotated[Artifact, "the fetched queries.parquet"],
     others: Annotated[Artifact | None, "queries.parquet of the dataset that has the queries of the slice"] = None,
-    qrels: Annotated[Artifact | None, "the fetched qrels.tsv, if the slice names a training set"] = None,
-    corpus: Annotated[Artifact | None, "the fetched corpus.parquet, as above"] = None,
-    seen_queries: Annotated[Artifact | None, "queries.parquet of the training set"] = None,
-    seen_qrels: Annotated[Artifact | None, "qrels.tsv of the training set"] = None,
-    seen_corpus: Annotated[Artifact | None, "corpus.parquet of the training set"] = None,
+    tested: Annotated[
+        tuple[Artifact, ...], "queries, qrels and corpus of the dataset, if there is a training set"
+    ] = (),
+    training: Annotated[tuple[Artifact, ...], "queries, qrels and corpus of the training set"] = (),
     dataset: Annotated[Dataset | None, "registry entry of the dataset, JSON, if the slice names a column"] = None,
     corpus_entry: Annotated[Corpus | None, "registry entry of its corpus, JSON, as above"] = None,
 ) -> Made:
@@ -99,13 +100,21 @@ def fetch_slice(
         DataError: a query is not judged, no query has the column, or no or every query is chosen.
     """
     texts = collection.read_queries(queries)
-    source = open_source(corpus_entry).queries(dataset) if corpus_entry and dataset else ()
-    other = collection.read_queries(others) if others else {}
-    seen = set[str]()
-    if qrels and corpus and seen_queries and seen_qrels and seen_corpus:
-        training = overlaps.texts(seen_queries, seen_qrels, seen_corpus)
-        seen = overlaps.seen(overlaps.texts(queries, qrels, corpus), training)
-    kept = slices.choose(name, entry, texts, source, other, seen)
+    met = [slices.of_length(texts, entry.least_words, entry.most_words)]
+    if entry.path:
+        met.append(slices.listed(resolve_path(entry.path), texts))
+    if entry.column and dataset and corpus_entry:
+        met.append(slices.of_value(name, entry.column, entry.value, open_source(corpus_entry).queries(dataset)))
+    if others:
+        met.append(slices.in_both(name, texts, collection.read_queries(others)))
+    if training:
+        met.append(overlaps.seen(overlaps.texts(*tested), overlaps.texts(*training)))
+    kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
+    if not 0 < len(kept) < len(texts):
+        place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
+        raise DataError(
+            f"{place}: {len(kept):,} of {len(texts):,} queries: a slice has some, and not all. Change its keys"
+        )
     return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
