@@ -209,7 +209,7 @@ def _summary(
         slices = {
             name: (entry["slice_of"], placed(folder, entry["slice_record"]))
             for name, entry in content.get("datasets", {}).items()
-            if "slice_of" in entry
+            if entry.get("slice_of")
         }
         return cells, {system: tuple(members) for system, members in content.get("seeds", {}).items()}, slices
 
