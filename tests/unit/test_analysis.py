@@ -323,6 +323,19 @@ def test_a_system_that_lacks_a_dataset_has_no_mean():
     assert none[none["system"] == "a"]["note"].unique().tolist() == ["no scores on y"]
 
 
+def test_a_system_that_lacks_a_dataset_has_a_mean_over_those_that_all_systems_have():
+    """All means are over the same datasets, and those over all datasets stay as they are."""
+    lacking = PARTS[2]._replace(systems=("a", "b", "c"), scores=PARTS[2].scores[:, :3])
+    found = of_ndcg(tables.compare_across([*PARTS[:2], lacking], baseline="a"), "over", "system")
+    means = np.mean([part.scores[:, :, 0].mean(axis=0) for part in PARTS[:2]], axis=0)
+    assert found.loc["common"]["mean"].tolist() == pytest.approx(means)
+    assert found.loc["common"]["names"].unique().tolist() == ["x, y"]
+    assert found.loc[("all", "d"), "note"] == "no scores on z"
+    whole = of_ndcg(tables.compare_across(PARTS, baseline="a"), "over", "system")
+    assert found.loc[("all", "a"), "mean"] == whole.loc[("all", "a"), "mean"]
+    assert "common" not in whole.index
+
+
 def test_zero_shot_means_leave_out_what_any_system_was_trained_on():
     found = tables.compare_across(PARTS, trained_on={"b": {"y"}, "d": ["y", "elsewhere"]})
     table = of_ndcg(found, "over", "system")

@@ -18,7 +18,7 @@ import pandas as pd
 from .. import measures
 from ..core.errors import DataError, quantity, quoted
 from ..results import comparisons
-from ..results.answers import ALL, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
+from ..results.answers import ALL, COMMON, LEAST_DATASETS, ZERO_SHOT, both_ways, columns, typed
 from ..results.cells import Cells
 from ..results.comparisons import ALPHA, ESTIMATE, ROUNDING, Student, student
 from ..results.permutations import PERMUTATIONS
@@ -271,6 +271,8 @@ def compare_across(
 ) -> pd.DataFrame:
     """Return a row per metric, system and set of datasets: all, and those that no system was trained on (zero-shot).
 
+    If systems with scores lack some datasets, there are rows of the datasets on which all of them have scores (common).
+
     Only systems with scores on every dataset are compared. A system that lacks some has no mean, and its ``note`` names
     them. A system has no zero-shot mean either if it is not known for some dataset whether it was trained on it: such a
     system decides nothing about the zero-shot datasets of the others. There are no zero-shot rows where they would
@@ -336,6 +338,10 @@ def _averaged_sets(
     sets = {ALL: (datasets, complete)}
     if stated and zero_shot and (seen or len(stated) < len(complete)):
         sets[ZERO_SHOT] = (zero_shot, stated)
+    scored = sorted({system for dataset in datasets for system in dataset.systems})
+    common = [dataset for dataset in datasets if len(dataset.systems) == len(scored)]
+    if 1 < len(common) < len(datasets):
+        sets[COMMON] = (common, scored)
     return sets
 
 

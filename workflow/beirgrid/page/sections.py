@@ -14,12 +14,12 @@ from ..core.errors import DataError
 from ..measures import MAIN, lower_is_better, written
 from ..results import comparisons, table_files
 from ..results.answers import (
+    ALL,
     DONE,
     FAILED,
     LEAST_DATASETS,
     PENDING,
     REPLACED,
-    ZERO_SHOT,
     Answers,
     both_ways,
     main_comparison,
@@ -149,7 +149,7 @@ def _mean_columns(across: pd.DataFrame) -> list[Column]:
     """
     sets = pd.concat([main_comparison(across), across]).drop_duplicates("over")
     sets = sets[sets["datasets"] > 1]
-    named = (sets["over"] == ZERO_SHOT).any()
+    named = (sets["over"] != ALL).any()
     return [
         Column(over, f"mean of {count}" + (f" ({over})" if named else ""), names)
         for over, count, names in zip(sets["over"], sets["datasets"], sets["names"], strict=True)

@@ -61,6 +61,7 @@ STATUSES = (DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED)
 # Sets of datasets for means: all of them, or those that no system of the table was trained on.
 ALL = "all"
 ZERO_SHOT = "zero-shot"
+COMMON = "common"
 # Over fewer datasets than this, a test that takes each dataset as one observation says nothing.
 LEAST_DATASETS = 5
 
