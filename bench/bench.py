@@ -2,7 +2,8 @@
 
 Each contender runs in a process of its own, start-up included, one after the other.
 
-Usage: bench.py [--scifact FOLDER] [--output FOLDER] [encode] [dense] [bm25] [sparse] [search] [generation] [grid] [dag]
+Usage: bench.py [--scifact FOLDER] [--output FOLDER] [PART …], of encode, dense, bm25, sparse, late, search, generation,
+grid and dag.
 
 ``make bench BENCH=small`` runs a small form of every part, to test the parts. Its times mean nothing.
 """
@@ -241,7 +242,7 @@ def write_sample(data: Path, folder: Path) -> Path:
 # Models alone
 
 # Texts (or pairs) that each kind of model computes on a CPU.
-TEXTS = {"dense": 600, "dense-base": 40, "cross-encoder": 200, "sparse": 200, "late-interaction": 200}
+TEXTS = {"dense": 600, "dense-base": 40, "cross-encoder": 200, "sparse": 200, "late-interaction": 200, "static": 5000}
 
 
 def encode(data: Path, folder: Path) -> None:
@@ -359,6 +360,20 @@ def sparse(folder: Path) -> None:
 
     seconds = medians({name: partial(searched, name) for name in commands})
     show(f"sparse search, {size}, top 1000", seconds["ours"], seconds["theirs"], 4, "theirs has rounded weights")
+
+
+# Late interaction
+
+
+def late(folder: Path) -> None:
+    """Compare a search of token vectors on disk with sentence-transformers' MaxSim over them, without start-up."""
+    script = Path(__file__).with_name("late.py")
+    measured = figures_of(["exhaustive", "candidates", "theirs"], script, folder)
+    seconds = {name: statistics.median(figure[0] for figure in figures) for name, figures in measured.items()}
+    size = "30 documents, 3 queries" if SMALL else "2,000 documents, 30 queries"
+    note = f"candidates from an index take {seconds['candidates']:.2f} s"
+    name = f"late interaction, {size}, all documents scored, against sentence-transformers"
+    show(name, seconds["exhaustive"], seconds["theirs"], 2, note)
 
 
 # Exact search
@@ -479,7 +494,7 @@ def main() -> None:
         INTERNAL[sys.argv[1]](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parts: list[Callable[..., None]] = [dense, encode, bm25, sparse, search, generation, grid, dag]
+    parts: list[Callable[..., None]] = [dense, encode, bm25, sparse, late, search, generation, grid, dag]
     functions = {part.__name__: part for part in parts}
     parser.add_argument("what", nargs="*", default=list(functions))
     parser.add_argument("--scifact", type=Path, default=DEMO if SMALL else SCIFACT, help="SciFact in BEIR layout")
