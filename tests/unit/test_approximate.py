@@ -33,6 +33,7 @@ KINDS = [
     pytest.param(Hnsw(kind="hnsw", links=16, construction=64, search=64), 0.99, 1.0, id="hnsw"),
     pytest.param(Int8(kind="int8"), 0.95, 0.27, id="int8"),
     pytest.param(Binary(kind="binary", oversampling=10), 0.4, 0.04, id="binary"),
+    pytest.param(Int8(kind="int8", oversampling=10), 0.7, 0.27, id="binary-int8"),
 ]
 
 
@@ -110,17 +111,30 @@ def test_binary_vectors_rank_as_in_sentence_transformers(tmp_path, shards, dimen
         np.testing.assert_allclose(scores, theirs, rtol=1e-6)
 
 
-def test_the_documents_that_differ_least_over_all_shards_are_scored_again(tmp_path):
+def _bytes(vectors: np.ndarray) -> np.ndarray:
+    """Return the vectors that one byte per dimension can hold: the middle of each of 255 steps of the range."""
+    low, size = vectors.min(0), np.ptp(vectors, axis=0)
+    return low + (np.floor((vectors - low) / size * 255) + 0.5) / 255 * size
+
+
+@pytest.mark.parametrize("scored_by", ["bits", "bytes"])
+def test_the_documents_that_differ_least_over_all_shards_are_scored_again(tmp_path, scored_by):
     documents, queries = _vectors(600, 1), _vectors(9, 2)
     kind, paths = _binary(tmp_path, documents, 3, 4)
+    vectors = documents > 0
+    if scored_by == "bytes":
+        kind = Int8(kind="int8", oversampling=4)
+        for path, part in zip(paths, np.split(documents, 3), strict=True):
+            approximate.write_index(part, kind, path)
+        vectors = np.concatenate([_bytes(part) for part in np.split(documents, 3)])
     scores, rows = approximate.search_shards(paths, queries, 10, kind)
     for number, query in enumerate(queries):
-        differing = ((documents > 0) != (query > 0)).sum(1)
+        differing = ((vectors > 0) != (query > 0)).sum(1)
         last = np.sort(differing)[10 * 4 - 1]
         assert (differing[rows[number]] <= last).all()
-        right = (documents > 0) @ query.astype(np.float64)
+        right = vectors @ query.astype(np.float64)
         assert {*np.flatnonzero((differing < last) & (right > scores[number, -1] + 1e-6))} <= {*rows[number]}
-        np.testing.assert_allclose(scores[number], right[rows[number]], rtol=1e-6)
+        np.testing.assert_allclose(scores[number], right[rows[number]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("asked", [Int8(kind="int8"), Flat()])
@@ -209,7 +223,13 @@ def test_the_stages_record_build_size_and_recall(tmp_path, tiny_models):
 
 
 @pytest.mark.parametrize(
-    ("index", "dimensions"), [({"kind": "int8"}, 8), ({"kind": "binary"}, None), ({"kind": "flat"}, 8)]
+    ("index", "dimensions"),
+    [
+        ({"kind": "int8"}, 8),
+        ({"kind": "int8", "oversampling": 4}, None),
+        ({"kind": "binary"}, None),
+        ({"kind": "flat"}, 8),
+    ],
 )
 def test_latency_has_the_recall_beside_the_exact_index(tmp_path, tiny_models, index, dimensions):
     """The index stays open. Recall is that of the top 10 of the exact vectors."""

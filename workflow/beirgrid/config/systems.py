@@ -109,9 +109,14 @@ class Hnsw(Index):
 
 
 class Int8(Index):
-    """One byte per dimension, scaled to the range of the dimension."""
+    """One byte per dimension, scaled to its range. All documents are scored, or those that are near by their bits."""
 
     kind: Literal["int8"] = Field(description="Kind of index.")
+    oversampling: Size | None = Field(
+        None,
+        description="Documents that are found by their bits, as in a binary index, and scored by their bytes, for each "
+        "one of the run. Without it, all documents are scored.",
+    )
 
 
 class Binary(Index):

@@ -2,25 +2,35 @@
 
 A binary index has the signs of a vector as bits, and is searched in two steps, as sentence-transformers'
 ``semantic_search_faiss`` does: documents whose bits differ least from the query's, over all shards, are scored by the
-product of the query's floats and their bits, 0 or 1.
+product of the query's floats and their bits, 0 or 1. An int8 index with ``oversampling`` is searched so too: its bits
+are the signs of its vectors, and the vectors themselves score the documents.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..config.systems import AnyIndex, Binary, Flat, Hnsw
+from ..config.systems import AnyIndex, Binary, Flat, Hnsw, Int8
 from ..core.compute import GpuSearch
 from ..core.errors import DataError
 from . import exact, flat
 
 # faiss's class for each kind of index.
 _CLASSES = {"hnsw": "IndexHNSWFlat", "int8": "IndexScalarQuantizer", "binary": "IndexBinaryFlat"}
+
+
+class Signed(NamedTuple):
+    """An int8 index, and one of the signs of its vectors."""
+
+    codes: Any
+    bits: Any
+    d: int
+    ntotal: int
 
 
 def truncate(vectors: np.ndarray, dimensions: int | None, similarity: str) -> np.ndarray:
@@ -44,10 +54,7 @@ def write_index(vectors: np.ndarray, kind: AnyIndex, path: Path) -> None:
     import faiss
 
     if isinstance(kind, Binary):
-        codes = _bits(vectors)
-        bits = faiss.IndexBinaryFlat(8 * codes.shape[1])
-        bits.add(codes)
-        faiss.write_index_binary(bits, str(path))
+        faiss.write_index_binary(_bit_index(vectors), str(path))
         return
     factory = f"HNSW{kind.links},Flat" if isinstance(kind, Hnsw) else {"flat": "Flat", "int8": "SQ8"}[kind.kind]
     index: Any = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
@@ -68,11 +75,24 @@ def _bits(vectors: np.ndarray) -> np.ndarray:
     return np.packbits(vectors > 0, axis=1)
 
 
+def _bit_index(vectors: np.ndarray) -> Any:
+    """Return faiss's index of the signs of vectors."""
+    import faiss
+
+    codes = _bits(vectors)
+    bits = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    bits.add(codes)
+    return bits
+
+
 def read_index(path: Path, kind: AnyIndex) -> Any:
     """Read the index of a shard into memory; of a flat one, return the path, because its search maps it."""
     if isinstance(kind, Flat):
         return path
-    return flat.read_index(path, _CLASSES[kind.kind], binary=isinstance(kind, Binary))
+    index = flat.read_index(path, _CLASSES[kind.kind], binary=isinstance(kind, Binary))
+    if isinstance(kind, Int8) and kind.oversampling:
+        return Signed(index, _bit_index(index.reconstruct_n(0, index.ntotal)), index.d, index.ntotal)
+    return index
 
 
 def search_shards(
@@ -99,8 +119,8 @@ def search_shards(
 
     if isinstance(kind, Flat):
         return flat.search_shards(shards, queries, depth, device, gpu_search)
-    if isinstance(kind, Binary):
-        return _search_bits(shards, queries, depth, kind)
+    if isinstance(kind, Binary | Int8) and kind.oversampling:
+        return _search_bits(shards, queries, depth, kind, depth * kind.oversampling)
     best = faiss.ResultHeap(len(queries), depth, keep_max=True)
     first = 0
     for index in _each(shards, kind, queries.shape[1]):
@@ -123,28 +143,41 @@ def _each(shards: Sequence[Any], kind: AnyIndex, dimension: int) -> Iterator[Any
         yield index
 
 
-def _search_bits(shards: Sequence[Any], queries: np.ndarray, depth: int, kind: Binary) -> tuple[np.ndarray, np.ndarray]:
-    """Find documents by their bits, and score ``oversampling`` times as many as are wanted by the query's floats."""
+def _search_bits(
+    shards: Sequence[Any], queries: np.ndarray, depth: int, kind: AnyIndex, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find at most ``most`` documents by their bits, and score them again by the query's floats."""
     import faiss
 
     dimension = queries.shape[1]
     asked = _bits(queries)
-    nearest = faiss.ResultHeap(len(queries), depth * kind.oversampling)
+    nearest = faiss.ResultHeap(len(queries), most)
     first = 0
     for index in _each(shards, kind, dimension):
-        differing, rows = index.search(asked, min(depth * kind.oversampling, index.ntotal))
+        bits = index.bits if isinstance(index, Signed) else index
+        differing, rows = bits.search(asked, min(most, index.ntotal))
         nearest.add_result(differing.astype(np.float32), rows + first)
         first += index.ntotal
     nearest.finalize()
     best = exact.empty(len(queries), depth)
     first = 0
     for index in _each(shards, kind, dimension):
-        codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
+        vectors = _vectors(index, dimension)
         for number, query in enumerate(queries.astype(np.float64)):
             found = nearest.I[number]
             rows = np.sort(found[(found >= first) & (found < first + index.ntotal)])
-            bits = np.unpackbits(codes[rows - first], axis=1, count=dimension)
-            best.add(number, rows, (bits * query).sum(axis=1))  # equal bits have equal sums, other than of a product
+            # Equal vectors have equal sums, other than of a product.
+            best.add(number, rows, (vectors(rows - first) * query).sum(axis=1))
         first += index.ntotal
     kept = min(depth, first)
     return best.scores[:, :kept].astype(np.float32), best.rows[:, :kept]
+
+
+def _vectors(index: Any, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of rows that returns the vectors by which an index scores them, [rows, dimension]."""
+    import faiss
+
+    if isinstance(index, Signed):
+        return lambda rows: index.codes.reconstruct_batch(rows)
+    codes = faiss.vector_to_array(index.xb).reshape(index.ntotal, -1)
+    return lambda rows: np.unpackbits(codes[rows], axis=1, count=dimension)
