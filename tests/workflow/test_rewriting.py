@@ -22,12 +22,14 @@ from beirgrid.collections import rewriting
 from beirgrid.collections.collection import read_documents, read_queries
 from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
+from beirgrid.encoders.query_generator import GeneratorModel
 from beirgrid.graph import artifacts
 from beirgrid.graph.dag import Job, jobs_behind
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.rules import Rules
 from beirgrid.runs import runs
 from beirgrid.search import lucene
+from beirgrid.stages.rewrite import work
 
 pytestmark = pytest.mark.slow
 
@@ -191,6 +193,36 @@ def test_texts_of_a_generator_follow_from_the_prompt_and_the_seed(folder, tiny_m
     other = Site(tiny_models, _generated(seed=1))
     other.run("bm25-query2doc")
     assert other.texts("bm25-query2doc") != site.texts("bm25-query2doc")
+
+
+def test_a_job_that_was_killed_writes_no_text_again(folder, tiny_models, monkeypatch):
+    site = Site(tiny_models, _generated())
+    monkeypatch.setattr(work, "BLOCK", 4)
+    asked: list[str] = []
+    generate = GeneratorModel.generate
+
+    def interrupted(self: GeneratorModel, texts: list[str], **keys: Any) -> list[list[str]]:
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        asked.extend(texts)
+        return generate(self, texts, **keys)
+
+    def counted(self: GeneratorModel, texts: list[str], **keys: Any) -> list[list[str]]:
+        asked.extend(texts)
+        return generate(self, texts, **keys)
+
+    monkeypatch.setattr(GeneratorModel, "generate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        site.run("bm25-query2doc")
+    monkeypatch.setattr(GeneratorModel, "generate", counted)
+    site.run("bm25-query2doc")
+    assert len(asked) == len(set(asked)) == 11
+    facts = json.loads(Path(jobs_record(site, "bm25-query2doc")).read_text())["facts"]
+    assert "query_seconds" not in facts  # of the first queries, they are unknown
+    killed = site.texts("bm25-query2doc")
+    Path(jobs_record(site, "bm25-query2doc")).unlink()
+    site.run("bm25-query2doc")
+    assert site.texts("bm25-query2doc") == killed
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
