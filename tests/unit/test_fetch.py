@@ -530,7 +530,7 @@ def test_odd_ids_are_kept(fetch, tmp_path, out):
     documents, asked = ([{"_id": one, "title": "", "text": text} for one in ODD_IDS] for text in ("odd", "odder"))
     changes: dict[str, Content] = {"corpus.jsonl": [*DOCUMENTS, *documents], "queries.jsonl": [*QUERIES, *asked]}
     (warning,) = fetch(changes | qrels("".join(f"{one}\td1\t1\nq1\t{one}\t2\n" for one in ODD_IDS)))
-    assert warning.startswith(f"{len(ODD_IDS)} queries have the id of a document with another text")
+    assert warning.startswith(f"{len(ODD_IDS):,} queries have the id of a document with another text")
     assert rows(out) == [*DOCUMENTS, *documents]
     texts, grades = collection.read_queries(out / "queries.parquet"), read_qrels(out / "qrels.tsv")
     assert {one: texts[one] for one in ODD_IDS} == dict.fromkeys(ODD_IDS, "odder")
