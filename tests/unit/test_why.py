@@ -92,6 +92,16 @@ def test_each_reason_is_named(site, capsys, change, path, reason):
     assert reason in said
 
 
+def test_results_of_an_earlier_version_say_so_where_they_are_shown(site, capsys):
+    assert main(["show", "dense", "one"]) == 0
+    assert "Made by" not in capsys.readouterr().err
+    _raise_version(SCORES)
+    assert main(["show", "dense", "one"]) == 0
+    version = json.loads(Path(SCORES).read_text())["packages"]["beirgrid"]
+    said = f"Made by version {version}; 1 cell will be made again, because evaluate: stage version 1 → "
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [

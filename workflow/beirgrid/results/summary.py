@@ -154,7 +154,7 @@ def read(path: str | Path) -> GridSummary:
     try:
         return GridSummary.model_validate_json(content)
     except ValidationError:
-        raise DataError(f"{path} is not a summary of a grid. {REMEDY}") from None
+        raise DataError(f"{path} is not a summary of a grid, or of another version of beirgrid. {REMEDY}") from None
 
 
 def others(name: str) -> list[GridSummary]:

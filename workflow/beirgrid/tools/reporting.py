@@ -32,6 +32,7 @@ from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed
 from ..results.summary import GridSummary
 from ..stages.aggregate import work as aggregate
 from ..stages.report.work import illustrated
+from .why import outdated
 
 LINES = 40
 # Fewest lines of the table, including its header.
@@ -66,7 +67,7 @@ def report(
             if of_grid.name != name:  # a copied folder: the other grid's tables and page would be overwritten
                 raise DataError(f"{path} is of the grid {of_grid.name!r}: only the grid {name!r} may have this folder")
             answers = table_files.read(of_grid, path.parent / "tables") if written else refresh(of_grid)
-            show(*outline(of_grid, answers, Path(paths.REPORT.format(grid=name)).absolute()))
+            show(*outdated(Path(), name), *outline(of_grid, answers, Path(paths.REPORT.format(grid=name)).absolute()))
         except DataError as error:
             if len(summaries) == 1:
                 raise

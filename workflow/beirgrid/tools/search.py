@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..config.values import SizeOrZero
 from ..core import paths, provenance
-from ..core.errors import BeirgridError, column_lines, nearest, quantity, show
+from ..core.errors import BeirgridError, column_lines, nearest, quantity, show, warn
 from ..measures import metric_key, written
 from ..results import results_folder, scores
 from ..results.results_folder import Result, Results
+from .why import outdated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,6 +106,8 @@ def show_cell(
     folder, grid = results_folder.working_folder(directory)
     os.chdir(folder)
     results = results_folder.find(".", grid)
+    for line in outdated(Path(), grid):
+        warn(line)
     cell, values = _scored(results, system, dataset)
     key = _metric(cell, values, metric)
     if against and query is not None:

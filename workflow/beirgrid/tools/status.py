@@ -21,6 +21,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from ..core.errors import column_lines, printable, quantity, show
 from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
+from .why import outdated
 
 # Most lines of a failed job's log on a screen.
 _LINES = 5
@@ -33,7 +34,7 @@ _BEGUN = 0.9
 def status(*, directory: results_folder.Directory = Path()) -> None:
     """Print the state of a grid's jobs. To watch a run: ``watch beirgrid status``."""
     os.chdir(results_folder.working_folder(directory)[0])
-    show(*screen(read(EVENTS)))
+    show(*screen(read(EVENTS)), *outdated(Path()))
 
 
 def screen(current: Execution) -> Iterator[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..core import lineage, provenance
-from ..core.errors import DataError, show
+from ..core.errors import DataError, quantity, show
 from ..core.provenance import ArtifactRecord
 from ..graph.dag import stamps
 from ..options import Directory
+from ..results import results_folder
 
 _NONE = "the files show no reason. A dry run (beirgrid run … -n) also compares the settings"
 
@@ -51,13 +52,38 @@ def why(
     show(f"made again by the next run: {'yes' if reasons else f'no: {_NONE}'}", *(f"  {why}" for why in reasons))
 
 
+def outdated(directory: Path, grid: str = "") -> Iterator[str]:
+    """Yield a line if an earlier version made cells that the next run makes again: how many, and why."""
+    again = []
+    try:
+        for cell in results_folder.find(directory, grid).cells.values():
+            paths = filter(Path.is_file, (*cell.records, cell.scores))
+            records = [record for record in map(provenance.read_record, paths) if _raised(record)]
+            again += [records] if records else []
+    except DataError:  # no results, or damaged ones, which the command names itself
+        return
+    if again:
+        records = [record for records in again for record in records]
+        made = ", ".join(dict.fromkeys(record["packages"]["beirgrid"] for record in records))
+        why = ", ".join(dict.fromkeys(f"{record['stage']}: {_raised(record)}" for record in records))
+        cells = quantity(len(again), "cell")
+        yield f"Made by version {made}; {cells} will be made again, because {why} (CHANGELOG.md says why)."
+
+
+def _raised(record: Mapping[str, Any]) -> str:
+    """Return how the version of a record's stage has changed since, or nothing."""
+    stamp = stamps().get(record["stage"])
+    if stamp is None or stamp.version == record["stage_version"]:
+        return ""
+    return f"stage version {record['stage_version']} → {stamp.version}"
+
+
 def _reasons(known: ArtifactRecord, place: Path) -> Iterator[str]:
     """Yield the reasons to make the artifacts of a record again that files show."""
     record = known.record
     yield from provenance.mismatches(place, record)
-    stamp = stamps().get(record["stage"])
-    if stamp and stamp.version != record["stage_version"]:
-        yield f"stage version {record['stage_version']} → {stamp.version} (CHANGELOG.md says why)"
+    if change := _raised(record):
+        yield f"{change} (CHANGELOG.md says why)"
     try:
         lineage.check({"record": place})
     except DataError as error:
