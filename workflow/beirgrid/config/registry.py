@@ -7,13 +7,13 @@ No network is needed: the facts are code in mteb's wheel.
 from __future__ import annotations
 
 import csv
-import importlib
+import importlib.metadata
 import logging
 import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,8 @@ from .values import COMMIT
 # candidates that are ranked alone.
 KINDS = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _TASKS = Path(__file__).with_name("mteb_tasks.csv")
+# A list of models asks for the same versions hundreds of times, and each look-up parses a package's metadata.
+version = cache(importlib.metadata.version)
 
 
 class Task(NamedTuple):
@@ -205,8 +207,12 @@ def _is_installed(need: Requirement) -> bool:
 @cache
 def _of_extra(group: str) -> list[Requirement]:
     """Return what an extra of mteb requires."""
-    needs = map(Requirement, requires("mteb") or ())
-    return [need for need in needs if need.marker and need.marker.evaluate({"extra": group})]
+    return [need for need in _of_extras() if need.marker and need.marker.evaluate({"extra": group})]
+
+
+@cache
+def _of_extras() -> list[Requirement]:
+    return [need for need in map(Requirement, requires("mteb") or ()) if "extra" in str(need.marker)]
 
 
 def unmet_need(allowed: str) -> str:
