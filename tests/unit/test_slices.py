@@ -15,6 +15,7 @@ import scipy.stats
 from helpers import hub, main, write_collection
 from model_hub import serve
 
+from beirgrid.analysis import significance
 from beirgrid.collections import overlaps, slices
 from beirgrid.config.load import merged
 from beirgrid.core import paths
@@ -192,6 +193,24 @@ def test_a_slice_says_what_it_can_tell(here, made):
     said = [sentence for sentence in answer(grid, answers).more if "x:short" in sentence]
     assert len(said) == 1
     assert "x:short (5 queries)" in said[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [10, 41, 130])
+def test_tests_over_a_slice_find_equal_systems_different_in_three_to_seven_percent_of_cases(queries):
+    """The slice has the harder of 300 queries, whose difficulty the systems share; 30 % of the scores are 0."""
+    cases = 2000
+    numbers = np.random.default_rng(55)
+    scores = np.empty((queries, 2, cases))
+    for case in range(cases):
+        hard = numbers.random(300)
+        kept = np.argsort(hard + numbers.normal(0, 0.3, 300))[:queries]
+        values = np.clip(hard[:, None] + numbers.normal(0, 0.25, (300, 2)), 0, 1)
+        scores[:, :, case] = (values * (numbers.random((300, 2)) > 0.3))[kept]
+    p_t = comparisons.student(scores[:, 0] - scores[:, 1]).p()
+    p_tukey = significance.tukey(scores, significance.generator(0, "x:s", "tukey"), permutations=500)
+    for p in (p_t, p_tukey):
+        assert 0.03 <= np.mean(p <= 0.05) <= 0.07
 
 
 def test_planned_differences_are_those_of_datasets(made):

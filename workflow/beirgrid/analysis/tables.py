@@ -339,7 +339,8 @@ def _averaged_sets(
     if stated and zero_shot and (seen or len(stated) < len(complete)):
         sets[ZERO_SHOT] = (zero_shot, stated)
     scored = sorted({system for dataset in datasets for system in dataset.systems})
-    common = [dataset for dataset in datasets if len(dataset.systems) == len(scored)]
+    whole = len(scored)
+    common = [dataset for dataset in datasets if len(dataset.systems) == whole]
     if 1 < len(common) < len(datasets):
         sets[COMMON] = (common, scored)
     return sets

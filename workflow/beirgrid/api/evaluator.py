@@ -93,11 +93,11 @@ class Evaluator(BaseEvaluator):  # type: ignore[misc]
         """
         values = per_query(self.rank(model), self.qrels, self.metrics)
         places = {query: place for place, query in enumerate(self.qrels)}
-        means = {
-            f"{row}_{metric}": float(np.mean(of_queries[[places[query] for query in queries]]))
-            for row, queries in self.rows.items()
-            for metric, of_queries in values.items()
-        }
+        means = {}
+        for row, queries in self.rows.items():
+            kept = [places[query] for query in queries]
+            for metric, of_queries in values.items():
+                means[f"{row}_{metric}"] = float(np.mean(of_queries[kept]))
         if hasattr(model, "model_card_data"):
             self.store_metrics_in_model_card_data(model, means, epoch, steps)
         return means

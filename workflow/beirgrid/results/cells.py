@@ -84,13 +84,13 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
 
 def _of_slices(cells: Cells, look: _Look) -> Cells:
     """Return the states of the cells of slices."""
-    queries = {row: look.queries_of(row) for row in look.grid.slices}
-    return {
-        (system, row): _of_slice(state, queries[row])
-        for (system, name), state in cells.items()
-        for row, dataset in look.grid.slices.items()
-        if name == dataset
-    }
+    found: Cells = {}
+    for row, dataset in look.grid.slices.items():
+        queries = look.queries_of(row)
+        for (system, name), state in cells.items():
+            if name == dataset:
+                found[system, row] = _of_slice(state, queries)
+    return found
 
 
 def _of_slice(whole: CellState, queries: CellState | list[str]) -> CellState:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from ..core.errors import quantity
 from .answers import LEAST_DATASETS, both_ways
 from .summary import GridSummary
 
@@ -133,7 +134,8 @@ def power_on(name: str, pairs: pd.DataFrame) -> str:
         return ""
     queries = int(pairs["queries"].iloc[0])
     least = float(deviations.median()) * smallest_effect(queries)
-    return f"With {queries:,} queries of {name}, a paired t test finds a difference of {least:.4f} with power {POWER}"
+    found = f"a paired t test finds a difference of {least:.4f} with power {POWER}"
+    return f"With {quantity(queries, 'query')} of {name}, {found}"
 
 
 # Planned comparisons --------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ...config.systems import Published
 from ...config.values import Size
 from ...core import files
 from ...core.checkout import resolve_path
-from ...core.errors import DataError
+from ...core.errors import DataError, quantity
 from ...core.provenance import Artifact, Facts, Made
 from ...models import checkpoints, endpoints, saved
 from ...models.checkpoints import CheckpointEntry
@@ -112,9 +112,8 @@ def fetch_slice(
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
     if not 0 < len(kept) < len(texts):
         place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
-        raise DataError(
-            f"{place}: {len(kept):,} of {len(texts):,} queries: a slice has some, and not all. Change its keys"
-        )
+        number = f"{len(kept):,} of {quantity(len(texts), 'query')}"
+        raise DataError(f"{place}: {number}: a slice has some, and not all. Change its keys")
     return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
