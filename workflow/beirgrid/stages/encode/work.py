@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+import hashlib
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from ... import search
 from ...collections import collection
@@ -40,7 +41,7 @@ def encode(
         "(sparse), a folder of token vectors (late interaction)",
     ],
 ) -> Facts:
-    """Encode one shard of a corpus to vectors.
+    """Encode one shard of a corpus to vectors. Documents with one text get one vector, so their scores are equal.
 
     Raises:
         DataError: the shard does not fit the corpus, the checkpoint does not match the entry, or the model returns
@@ -50,10 +51,11 @@ def encode(
     with kept_answers(output) as answers, files.atomic(output, directory=FAMILIES[model.family].folder) as temporary:
         progress = Progress(f"encode shard {shard}", stop - start, "documents")
         opened = open_encoder(checkpoint, model, compute.start(), answers)
-        documents = collection.read_documents(corpus, start, stop, WINDOW)
         separator = model.separator if isinstance(model, DenseModel) else " "
+        repeated = _repeated(collection.read_documents(corpus, start, stop, WINDOW), separator)
+        documents = collection.read_documents(corpus, start, stop, WINDOW)
         write = search.module(model.family).write_vectors
-        with closing(_encoded(opened, documents, separator, progress)) as encoded:
+        with closing(_encoded(opened, documents, separator, progress, repeated)) as encoded:
             written = write(temporary, encoded, stop - start, opened.dimension)
         return {
             **written,
@@ -65,12 +67,25 @@ def encode(
         }
 
 
+Blocks = Iterable[list[collection.Document]]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def _repeated(blocks: Blocks, separator: str) -> dict[bytes, int]:
+    """Return how often each text occurs, by its digest, of those that occur more than once."""
+    counts = Counter(_digest(document.join(separator)) for documents in blocks for document in documents)
+    return {digest: number for digest, number in counts.items() if number > 1}
+
+
 def _encoded(
-    encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
+    encoder: Encoder[Any], blocks: Blocks, separator: str, progress: Progress, repeated: dict[bytes, int]
 ) -> Generator[Any, None, None]:
     """Encode and check each block of documents; yield its vectors."""
     check = CollapseCheck(encoder.precision)
-    for documents, texts, vectors in _with_vectors(encoder, blocks, separator, progress):
+    for documents, texts, vectors in _with_vectors(encoder, blocks, separator, progress, repeated):
         checked = vectors.sums() if isinstance(vectors, TokenVectors) else vectors
         check.add(checked, texts)
         check_finite(checked, [f"document {quoted(document.id)}" for document in documents], encoder.precision)
@@ -78,16 +93,48 @@ def _encoded(
     check.check("this shard")
 
 
+class _Block(NamedTuple):
+    """A block of documents whose texts the encoder reads ahead."""
+
+    documents: list[collection.Document]
+    texts: list[str]
+    digests: list[bytes]  # of the texts
+    read: list[bytes]  # of the texts that the encoder reads: each once, without those of earlier blocks
+
+
 def _with_vectors(
-    encoder: Encoder[Any], blocks: Iterable[list[collection.Document]], separator: str, progress: Progress
+    encoder: Encoder[Any], blocks: Blocks, separator: str, progress: Progress, repeated: dict[bytes, int]
 ) -> Iterator[tuple[list[collection.Document], list[str], Any]]:
-    """Yield each block of documents, which the encoder reads ahead, with its texts and its vectors."""
-    ahead: deque[tuple[list[collection.Document], list[str]]] = deque()
+    """Yield each block of documents with its texts and its vectors. Each text is encoded once."""
+    ahead: deque[_Block] = deque()
+    seen: set[bytes] = set()
 
     def texts_of(documents: list[collection.Document]) -> list[str]:
         texts = [document.join(separator) for document in documents]
-        ahead.append((documents, texts))
-        return texts
+        digests = list(map(_digest, texts))
+        new = {digest: text for digest, text in zip(digests, texts, strict=True) if digest not in seen}
+        seen.update(repeated.keys() & new.keys())
+        ahead.append(_Block(documents, texts, digests, list(new)))
+        return list(new.values()) or texts[:1]  # no encoder gets an empty block
 
+    left = Counter(repeated)
+    kept: dict[bytes, Any] = {}  # vectors of texts that later blocks have
     for vectors in encoder.vectors(map(texts_of, blocks), "document", progress):
-        yield *ahead.popleft(), vectors
+        block = ahead.popleft()
+        place = {digest: row for row, digest in enumerate(block.read)}
+        size = max(len(block.read), 1)
+        progress.add(len(block.documents) - size)
+        left.subtract(digest for digest in block.digests if digest in repeated)
+        kept |= {digest: _rows(vectors, [place[digest]]) for digest in block.read if left[digest] > 0}
+        if len(block.read) < len(block.documents):
+            before = [digest for digest in dict.fromkeys(block.digests) if digest not in place]
+            place |= {digest: row for row, digest in enumerate(before, start=size)}
+            together = encoder.concatenation([vectors, *(kept[digest] for digest in before)])
+            vectors = _rows(together, [place[digest] for digest in block.digests])
+        kept = {digest: kept[digest] for digest in kept if left[digest] > 0}
+        yield block.documents, block.texts, vectors
+
+
+def _rows(vectors: Any, rows: list[int]) -> Any:
+    """Select the vectors of texts by their rows."""
+    return vectors.texts(rows) if isinstance(vectors, TokenVectors) else vectors[rows]
