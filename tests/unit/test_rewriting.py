@@ -13,10 +13,16 @@ from beirgrid import config
 from beirgrid.collections import rewriting
 from beirgrid.config.systems import Rewriting
 from beirgrid.core.errors import ConfigError, DataError
+from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
+from beirgrid.graph.resources import Resources
+from beirgrid.graph.sizes import ANSWER_SECONDS, QUERY_WORDS, WORD_PIECES
+from beirgrid.graph.sizes import QUERIES as QUERIES_OF_A_DATASET
 
 QUERIES = {"q1": "one", "q2": "two"}
 TEXTS = {"q1": ["a text", "another"], "q2": []}
+PRICE = {"input": 1.0, "output": 2.0, "request": 0.5}
+SERVED = {"model": "m", "url": "http://localhost:1/v1", "price": PRICE, "body": {"max_tokens": 50}}
 LINES = ['{"id": "q1", "text": "a text"}', '{"qid": 2, "reformulated": "b"}', '{"_id": "q2", "text": "c"}']
 
 
@@ -56,7 +62,7 @@ def test_texts_of_other_queries_are_left_out_with_a_warning(tmp_path, caplog):
     path = tmp_path / "rewrites.jsonl"
     path.write_text("\n".join([*LINES, '{"id": "q2", "text": "d"}']))
     assert rewriting.read_lines(path, QUERIES) == {"q1": ["a text"], "q2": ["c", "d"]}
-    assert "texts of 1 other queries ('2', say) are left out" in caplog.text
+    assert "the dataset lacks 1 other query ('2', say), whose texts are left out" in caplog.text
 
 
 def _grid(folder: Path, systems: dict[str, Any]) -> Grid:
@@ -70,6 +76,7 @@ def _grid(folder: Path, systems: dict[str, Any]) -> Grid:
             "writer": {"family": "query-generator", **model},
             "tiny": dense,
             "towers": {**dense, "query_model": "tiny"},
+            "served": {"family": "chat", "endpoint": SERVED},
         },
         "systems": {name: {"retriever": name} for name in ("bm25", "tiny", "towers")} | systems,
         "grid": {"systems": ["bm25", *systems], "datasets": ["one"]},
@@ -108,3 +115,14 @@ def test_systems_and_retrievers_share_texts_whatever_the_rest_of_the_grid(tmp_pa
     others = ({"seed": 1}, {"texts": 2}, {"prompt": "{query}"}, {"method": "query2doc"})
     names = {Rewriting.model_validate({**HYDE, **keys}).name for keys in (*others, {})}
     assert len(names) == 5
+
+
+def test_the_price_of_texts_is_planned_as_if_each_were_as_long_as_it_may_be(tmp_path):
+    query = {"method": "own", "prompt": "Say in other words: {query}", "generator": "served", "texts": 3}
+    grid = _grid(tmp_path, {"anew": {"first_stage": "bm25", "query": query}})
+    [name] = grid.rewritings
+    work = Resources(grid).work(Job.of("rewrite", {"rewriting": name, "dataset": "one"}))
+    requests = 3 * QUERIES_OF_A_DATASET
+    read = (5 + QUERY_WORDS) * WORD_PIECES
+    assert work["price"] == pytest.approx(requests * (1.0 * read / 1e6 + 2.0 * 50 / 1e6 + 0.5 / 1e3))
+    assert work["served_seconds"] == requests * ANSWER_SECONDS / 4

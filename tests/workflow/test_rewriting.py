@@ -16,6 +16,7 @@ from checkpoints import opened, save_chat
 from helpers import main
 from sentence_transformers import SentenceTransformer
 from small import collection, finish, job_counts, run
+from transformers import AutoTokenizer
 
 from beirgrid import config
 from beirgrid.collections import rewriting
@@ -54,7 +55,7 @@ class Site:
         families = {"dense": {"similarity": "cosine"}, "query-generator": {}}
         raw = {
             "corpora": {"one": {"source": "local", "path": "data", "documents": 60}},
-            "datasets": {"one": {"corpus": "one"}},
+            "datasets": {name: {"corpus": "one"} for name in ("one", "again")},
             "models": {name: {"family": of, **families[of], "path": str(models[of])} for name, of in names.items()},
             "systems": systems,
             "grid": {"systems": [*systems], "datasets": ["one"]},
@@ -68,9 +69,9 @@ class Site:
         self.rules = Rules(self.grid, own_python=True)
         self.ran: list[Job] = []
 
-    def run(self, system: str) -> runs.Run:
+    def run(self, system: str, dataset: str = "one") -> runs.Run:
         """Run the jobs behind a run that have no record, and return the run."""
-        end = artifacts.run(self.grid, system, "one")
+        end = artifacts.run(self.grid, system, dataset)
         for job in jobs_behind(self.grid, end):
             if not Path(job.record).is_file():
                 self.rules.run(job)
@@ -195,6 +196,25 @@ def test_texts_of_a_generator_follow_from_the_prompt_and_the_seed(folder, tiny_m
     assert other.texts("bm25-query2doc") != site.texts("bm25-query2doc")
 
 
+def test_texts_that_are_longer_than_the_model_reads_are_counted(folder, tiny_models, caplog):
+    systems = {name: SYSTEMS[name] for name in ("bm25", "tiny", "tiny-query2doc", "tiny-hyde")}
+    short = {"family": "dense", "similarity": "cosine", "max_length": 24, "path": str(tiny_models["dense"])}
+    site = Site(tiny_models, systems, tiny=short)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_models["dense"])
+    for system in ("tiny-query2doc", "tiny-hyde"):
+        site.run(system)
+        queries = read_queries(paths.QUERIES.format(dataset="one"))
+        texts = {query: of_query[0] for query, of_query in site.texts(system).items()}
+        joined = [f"{text} [SEP] {texts[query]}" for query, text in queries.items()]
+        read = joined if system == "tiny-query2doc" else [*texts.values()]
+        longer = sum(len(ids) > 24 for ids in tokenizer(read)["input_ids"])
+        facts = json.loads(Path(paths.RUN_RECORD.format(system=system, dataset="one")).read_text())["facts"]
+        assert facts["rewrites_truncated"] == longer > 0, system
+        assert f"{longer} rewritten text" in caplog.text
+    site.run("tiny")
+    assert "rewrites_truncated" not in Path(paths.RUN_RECORD.format(system="tiny", dataset="one")).read_text()
+
+
 def test_a_job_that_was_killed_writes_no_text_again(folder, tiny_models, monkeypatch):
     site = Site(tiny_models, _generated())
     monkeypatch.setattr(work, "BLOCK", 4)
@@ -281,6 +301,7 @@ def test_a_server_is_asked_once_for_each_text(folder, tiny_models, served, caplo
     assert len(served.asked) == before
     Path(jobs_record(site, "bm25-hyde")).unlink()
     site.run("bm25-hyde")  # texts that are made again come from the kept answers
+    site.run("bm25-hyde", "again")  # and so do those of another dataset with these queries
     assert not [body for _, body in served.asked[before:] if "seed" in body]
     assert site.texts("bm25-hyde") == texts
     read = {name: " ".join([text, *texts[name]]) for name, text in queries.items()}

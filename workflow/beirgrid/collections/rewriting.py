@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core import files
-from ..core.errors import DataError, quoted, warn
+from ..core.errors import DataError, quantity, quoted, warn
 from .sources import json_lines, read_id, read_text
 
 SCHEMA = pa.schema([("_id", pa.string()), ("texts", pa.list_(pa.string()))])
@@ -60,11 +60,11 @@ def read_lines(path: Path, queries: Mapping[str, str]) -> dict[str, list[str]]:
         else:
             others[identifier] = None
     if lacking := [query for query, of_query in texts.items() if not of_query]:
-        count = f"{len(lacking):,} of the {len(texts):,} queries"
+        count = f"{len(lacking):,} of the {quantity(len(texts), 'query')}"
         raise DataError(f"{path} has no text of {count} ({quoted(lacking[0])}, say): add a line with its id for each")
     if others:
-        first = quoted(next(iter(others)))
-        warn(f"{path}: texts of {len(others):,} other queries ({first}, say) are left out: the dataset lacks them")
+        count = quantity(len(others), "other query")
+        warn(f"{path}: the dataset lacks {count} ({quoted(next(iter(others)))}, say), whose texts are left out")
     return texts
 
 

@@ -18,7 +18,7 @@ from ...config.systems import AnyIndex
 from ...config.values import Size
 from ...core import provenance
 from ...core.compute import Compute
-from ...core.errors import BeirgridError, quoted, warn
+from ...core.errors import BeirgridError, quantity, quoted, warn
 from ...core.progress import Progress
 from ...core.provenance import Artifact, Facts
 from ...encoders import open_encoder
@@ -186,7 +186,8 @@ def _truncated(encoder: Encoder[Any], method: str, texts: Mapping[str, str], rew
     read = chain.from_iterable(rewrites.values()) if method == "hyde" else texts.values()
     count = encoder.truncated([*read], "document" if method == "hyde" else "query")
     if count:
-        warn(f"{count:,} rewritten texts are longer than the model reads (max_length), which cuts off their ends")
+        longer = quantity(count, "rewritten text is", "rewritten texts are")
+        warn(f"{longer} longer than the model reads (max_length), which cuts off the end")
     return {} if count is None else {"rewrites_truncated": count}
 
 

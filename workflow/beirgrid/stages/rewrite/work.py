@@ -13,7 +13,7 @@ from ...config.models import Writer
 from ...config.values import Seed, Size
 from ...core import provenance
 from ...core.compute import Compute
-from ...core.errors import DataError, quoted, warn
+from ...core.errors import DataError, quantity, quoted, warn
 from ...core.progress import Progress
 from ...core.provenance import Artifact, Facts
 from ...encoders import open_model
@@ -79,6 +79,6 @@ def _count_empty(output: Path, queries: Path) -> int:
         output.unlink()
         raise DataError(f"the generator writes nothing for any query of {queries}: check its prompt")
     if empty:
-        count = f"{len(empty):,} of the {len(of_each):,} queries of {queries}"
+        count = f"{len(empty):,} of the {quantity(len(of_each), 'query')} of {queries}"
         warn(f"the generator writes nothing for {count} ({quoted(empty[0])}, say): these are searched as they are")
     return len(empty)
