@@ -20,6 +20,7 @@ import pytest
 from helpers import main, python, quick_first
 
 from beirgrid.collections import collection
+from beirgrid.config.systems import Rm3
 from beirgrid.config.values import BM25_LANGUAGES
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.runs import runs
@@ -96,6 +97,58 @@ def test_documents_and_scores_are_those_of_anserinis_command(tmp_path, fields):
     assert _search(index, queries, fields, depth=1000) == expected
 
 
+# Searches with RM3, and writes documents and scores as pyserini writes runs.
+PYSERINI = """
+import json, sys
+from pyserini.search.lucene import LuceneSearcher
+index, queries, parameters, found = sys.argv[1:]
+searcher = LuceneSearcher(index)
+searcher.set_rm3(*json.loads(parameters))
+of_query = {}
+for query, text in json.load(open(queries)).items():
+    hits = searcher.search(text, k=100)
+    of_query[query] = [hit.docid for hit in hits], [float(f"{hit.score:.6f}") for hit in hits]
+json.dump(of_query, open(found, "w"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameters", [(10, 10, 0.5), (3, 50, 0.9)])
+def test_rm3_equals_pyserini(tmp_path, root, parameters):
+    """Scores, ties and order, to the last digit; also of queries without words or documents."""
+    demo = root / "workflow" / "resources" / "demo"
+    (tmp_path / "source").mkdir()
+    shutil.copy(demo / "corpus.jsonl", tmp_path / "source")
+    index = tmp_path / "index"
+    lucene.build_index(tmp_path / "source", index, "flat-vectors", "en", threads=2, memory_mb=800)
+    rows = [json.loads(line) for line in (demo / "queries.jsonl").read_text().splitlines()]
+    queries = {row["_id"]: row["text"] for row in rows} | {"no words": "", "stop words": "to be", "unknown": "qqqzzz"}
+    (tmp_path / "queries.json").write_text(json.dumps(queries))
+    words = [index, tmp_path / "queries.json", json.dumps(parameters), tmp_path / "found.json"]
+    subprocess.run([python(), "-c", PYSERINI, *map(str, words)], env=_with_java(), check=True, capture_output=True)
+    expected = json.loads((tmp_path / "found.json").read_text())
+    rm3 = Rm3(**dict(zip(("terms", "documents", "weight"), parameters, strict=True)))
+    searcher = lucene.Searcher(index, fields="flat-vectors", language="en", k1=0.9, b=0.4, rm3=rm3, memory_mb=500)
+    found = searcher.search_all(queries, 100, threads=2)
+    assert {query: [*ranked] for query, ranked in found.items()} == expected
+    assert found != _search(index, queries, "flat-vectors", depth=100)
+
+
+def test_rm3_without_vectors_in_the_index_is_refused(tmp_path):
+    index = _index(tmp_path, DOCUMENTS)
+    searcher = lucene.Searcher(index, fields="flat", language="en", k1=0.9, b=0.4, rm3=Rm3(), memory_mb=500)
+    with pytest.raises(BeirgridError, match="provide an index with stored doc vectors"):
+        searcher.search("flow", 10)
+
+
+def _with_java() -> dict[str, str]:
+    """Return the environment in which pyserini's own import finds Java and its jar."""
+    home = Path(lucene.java()).parent.parent
+    java = {"JAVA_HOME": str(home), "JVM_PATH": str(home / "lib" / "server" / "libjvm.so")}
+    java |= {"ANSERINI_CLASSPATH": "/nonexistent", "CLASSPATH": str(lucene.jar()), "OPENAI_API_KEY": "unused"}
+    return {**os.environ, **java}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", ["multifield", "flat"])
 def test_bm25_equals_pyserini(tmp_path, root, fields):
@@ -111,11 +164,7 @@ def test_bm25_equals_pyserini(tmp_path, root, fields):
     command += ["--topics", str(tmp_path / "pyserini.tsv"), "--output", str(tmp_path / "pyserini.trec")]
     command += ["--bm25", "--hits", "50"]
     command += ["--fields", "contents=1.0", "title=1.0"] if fields == "multifield" else []
-    # with which pyserini's own import finds Java and its jar
-    home = Path(lucene.java()).parent.parent
-    java = {"JAVA_HOME": str(home), "JVM_PATH": str(home / "lib" / "server" / "libjvm.so")}
-    java |= {"ANSERINI_CLASSPATH": "/nonexistent", "CLASSPATH": str(lucene.jar()), "OPENAI_API_KEY": "unused"}
-    subprocess.run(command, env={**os.environ, **java}, check=True, capture_output=True)
+    subprocess.run(command, env=_with_java(), check=True, capture_output=True)
     expected = runs.read(tmp_path / "pyserini.trec")
     assert expected.keys() == {query for query, (ids, _) in found.items() if ids}
     for query, ranking in expected.items():

@@ -223,6 +223,10 @@ systems x → y → x form a cycle
     systems: {x: {fusion: rrf, of: [bm25, y]}, y: {fusion: rrf, of: [bm25, x]}}
 models.tas-b.path: there is no folder /nowhere
     {models: {tas-b: {path: /nowhere}}, grid: {systems: [genq]}}
+systems.x: rm3: Anserini's RM3 searches one field: write fields: flat
+    systems: {x: {retriever: bm25, rm3: {}}}
+systems.x.rm3.documents: Input should be less than or equal to 50
+    systems: {x: {retriever: bm25, fields: flat, rm3: {documents: 51}}}
 systems.x.first_stage: 'theirs' is an external system; a dense system is needed here
     systems: {theirs: {run: theirs.run}, x: {first_stage: theirs, feedback: {}}}
 systems.x.first_stage: 'y' has an index or dimensions of its own; feedback searches exactly

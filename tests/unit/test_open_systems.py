@@ -41,6 +41,7 @@ from beirgrid.stages.score import work as score
 
 SYSTEMS = {
     "bm25": {"retriever": "bm25", "fields": "flat"},
+    "bm25-rm3": {"retriever": "bm25", "fields": "flat", "rm3": {"documents": 2, "terms": 3}},
     "tiny": {"retriever": "dense"},
     "own": {"retriever": "brings-code"},
     "int8": {"retriever": "dense", "index": {"kind": "int8"}},
@@ -236,10 +237,10 @@ def test_a_copied_stage_is_never_answered_with_the_ranking_of_the_first(plant, c
 
 
 def test_a_key_that_a_stage_learns_is_refused_until_its_opener_takes_it(plant, capsys):
-    plant("bm25", "retrieve_lexical", learned="rm3")
+    plant("bm25", "retrieve_lexical", learned="bo1")
     assert main(["search", "bm25", "small", "text"]) == 1
     shown = capsys.readouterr()
-    message = "'bm25' cannot be searched: its stage retrieve_lexical was given rm3, which its opener does not take"
+    message = "'bm25' cannot be searched: its stage retrieve_lexical was given bo1, which its opener does not take"
     assert message in shown.err
     assert shown.out == ""
 
@@ -247,7 +248,7 @@ def test_a_key_that_a_stage_learns_is_refused_until_its_opener_takes_it(plant, c
 @pytest.mark.parametrize(
     ("system", "part", "name", "value"),
     [
-        ("bm25", "settings", "rm3", {"terms": 10}),
+        ("bm25", "settings", "bo1", {"terms": 10}),
         ("bm25", "inputs", "vectors", "results/corpora/small/corpus.parquet"),
         ("tiny", "settings", "drift", 3),
         ("fused", "settings", "tuned", True),

@@ -75,6 +75,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "dense2": {"retriever": "dense2"},
     "bm25": {"retriever": "bm25", "fields": "flat"},
     "multifield": {"retriever": "bm25", "fields": "multifield"},
+    "rm3": {"retriever": "bm25", "fields": "flat", "rm3": {"documents": 2, "terms": 3}},
     "expanded1": {"retriever": "bm25", "fields": "flat", "expansion": "query-generator1"},
     "expanded2": {"retriever": "bm25", "fields": "flat", "expansion": "query-generator2"},
     "published": {

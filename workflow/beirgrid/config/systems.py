@@ -155,6 +155,14 @@ class SystemEntry(Entry):
             yield "head: does not go with chunks"
 
 
+class Rm3(Entry):
+    """Words of the first documents that a query gets (RM3). Defaults and limits are those of Anserini."""
+
+    terms: Size = Field(10, description="Words that a query gets.")
+    documents: Annotated[int, Field(ge=1, le=50)] = Field(10, description="First documents, whose words these are.")
+    weight: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="Weight of the query's own words.")
+
+
 class Bm25(SystemEntry):
     """BM25 through Lucene."""
 
@@ -170,6 +178,16 @@ class Bm25(SystemEntry):
     )
     k1: Annotated[float, Field(ge=0, le=1000)] = Field(0.9, description="Saturation of term frequencies.")
     b: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="Normalisation by document length.")
+    rm3: Rm3 | None = Field(None, description="Search again with words of the first documents. Needs fields: flat.")
+
+    @property
+    def index_fields(self) -> str:
+        """The fields of its index, as the index is named. RM3 reads the words of documents from vectors there."""
+        return "flat-vectors" if self.rm3 else self.fields_
+
+    def _problems(self) -> Iterator[str]:
+        if self.rm3 and self.fields_ != "flat":
+            yield "rm3: Anserini's RM3 searches one field: write fields: flat"
 
 
 class Retriever(SystemEntry):

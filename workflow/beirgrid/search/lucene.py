@@ -16,16 +16,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from ..config.systems import Rm3
 from ..config.values import unread_by_bm25
 from ..core import files
 from ..core.errors import BeirgridError, DataError, quoted, say
 from ..core.interrupts import die_with_parent
 
-COLLECTIONS = {"flat": "BeirFlatCollection", "multifield": "BeirMultifieldCollection"}
+Fields = Literal["flat", "multifield", "flat-vectors"]
+COLLECTIONS: dict[str, str] = {
+    "flat": "BeirFlatCollection",
+    "multifield": "BeirMultifieldCollection",
+    "flat-vectors": "BeirFlatCollection",  # with the terms of each document, which RM3 reads
+}
 MINIMUM_JAVA = 21
 # In the C locale, Java cannot open non-ASCII paths.
 _LOCALE = "C.UTF-8"
@@ -102,7 +108,7 @@ def _check_language(language: str) -> None:
 
 
 def build_index(documents: Path, index: Path, fields: str, language: str, threads: int, memory_mb: int) -> None:
-    """Index a folder of BEIR corpus files (.jsonl) as ``flat`` or ``multifield``.
+    """Index a folder of BEIR corpus files (.jsonl), with fields as a key of ``COLLECTIONS``.
 
     Raises:
         DataError: Lucene does not support the language, or writes no index.
@@ -113,6 +119,8 @@ def build_index(documents: Path, index: Path, fields: str, language: str, thread
     arguments += ["-generator", "DefaultLuceneDocumentGenerator", "-threads", str(threads), "-language", language]
     if fields == "multifield":
         arguments += ["-fields", "title"]
+    if fields == "flat-vectors":
+        arguments += ["-storeDocvectors"]
     _run("io.anserini.index.IndexCollection", arguments, documents, memory_mb)
     if not any(index.glob("segments_*")):  # Anserini exits with 0 on invalid arguments.
         raise DataError(f"Lucene left no index in {index}; see the log above")
@@ -162,12 +170,23 @@ class Searcher:
     concurrently; all threads call the same objects.
     """
 
-    def __init__(self, index: Path, *, fields: str, language: str, k1: float, b: float, memory_mb: int) -> None:
+    def __init__(
+        self,
+        index: Path,
+        *,
+        fields: str,
+        language: str,
+        k1: float,
+        b: float,
+        rm3: Rm3 | None = None,
+        memory_mb: int,
+    ) -> None:
         """Open an index.
 
         Args:
-            fields, language: those of its build: ``flat`` or ``multifield``, and an ISO 639-1 code.
+            fields, language: those of its build: a key of ``COLLECTIONS``, and an ISO 639-1 code.
             k1, b: parameters of BM25.
+            rm3: parameters of RM3, which needs ``flat-vectors``.
             memory_mb: heap of Java, in MB.
 
         Raises:
@@ -198,6 +217,16 @@ class Searcher:
                 self._fields = java_class("java.util.HashMap")()
                 for field in ("contents", "title"):
                     self._fields.put(field, java_class("java.lang.Float")(1.0))
+            self._rm3 = rm3
+            if rm3:
+                parameters = (rm3.terms, rm3.documents, rm3.weight)
+                only_english = language == "en"  # RM3 then leaves out words that are not of a-z and digits
+                feedback = java_class("io.anserini.rerank.lib.Rm3Reranker")
+                self._feedback = feedback(self._analyzer, None, "contents", *parameters, False, only_english)
+                self._tokens = java_class("io.anserini.analysis.AnalyzerUtils").analyze
+                self._context = java_class("io.anserini.rerank.RerankerContext")
+                self._found = java_class("io.anserini.search.ScoredDocs").fromTopDocs
+                self._arguments = java_class("io.anserini.search.SearchCollection$Args")
 
     def search(self, text: str, depth: int) -> Ranked:
         """Search: ids and scores, best first, equal to those of Anserini's command.
@@ -207,10 +236,22 @@ class Searcher:
         """
         with _explained(self.index):
             query = self._generator.buildQuery(self._fields, self._analyzer, text)
+            if self._rm3:
+                return self._search_again(query, text, self._rm3.documents, depth)
             hits = self._searcher.search(query, depth, self._order, True)
             listed = _HIT.findall(self._describe(hits))
         scores = _separated(np.array([score for score, _ in listed], np.float32))
         return [_id(name) for _, name in listed], scores
+
+    def _search_again(self, query: Any, text: str, documents: int, depth: int) -> Ranked:
+        """Search with the query that Anserini's RM3 makes of a text and its first documents."""
+        first = self._found(self._searcher.search(query, documents, self._order, True), self._searcher)
+        arguments = self._arguments()
+        arguments.hits = depth
+        tokens = self._tokens(self._analyzer, text)
+        context = self._context(self._searcher, None, query, None, text, tokens, None, arguments)
+        found = self._feedback.rerank(first, context)
+        return list(found.docids), _separated(np.array(found.scores, np.float32))
 
     def search_all(self, queries: dict[str, str], depth: int, threads: int) -> dict[str, Ranked]:
         """Search all queries, ``threads`` of them at a time; return query id to document ids and scores, best first.

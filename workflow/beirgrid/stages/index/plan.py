@@ -27,6 +27,7 @@ class IndexLexical(Stage):
         "job": Cost(memory=1300),  # Java; fitted
         "documents": Cost(memory=300e-6),  # fitted
         "text_mb": Cost(seconds=0.1, disk=0.25),  # measured on SciFact
+        "stored_mb": Cost(disk=0.5),  # text whose terms are stored by document; measured there
         "scratch_mb": Cost(disk=1),  # JSON lines for Lucene
     }
 
@@ -46,7 +47,7 @@ class IndexLexical(Stage):
         return artifacts.lucene_lineage(grid, corpus, fields, expansion)
 
     def constraints(self, grid: Grid) -> dict[str, str]:
-        return {"fields": "flat|multifield", "expansion": "([@~][^/]+)?"}
+        return {"fields": "flat|multifield|flat-vectors", "expansion": "([@~][^/]+)?"}
 
     def work(self, sizes: Sizes, fields: str, expansion: str, corpus: str) -> Amounts:
         text = sizes.text_mb(corpus)
@@ -56,7 +57,8 @@ class IndexLexical(Stage):
         elif expansion:
             sampled = sizes.documents(corpus) * sizes.queries_of_each(name)
             text += 2 * (0.2 * text + SAMPLED_PIECES * 2e-6 * sampled)
-        return {"text_mb": text, "scratch_mb": 1.3 * text}
+        stored = text if fields == "flat-vectors" else 0.0
+        return {"text_mb": text, "scratch_mb": 1.3 * text, "stored_mb": stored}
 
 
 class IndexVectors(OfFamily):

@@ -21,7 +21,7 @@ def index_lexical(
     *,
     corpus: Annotated[Artifact, "corpus.parquet"],
     expansions: Annotated[tuple[Artifact, ...], "expansions of each shard, in order, to index instead"] = (),
-    fields: Annotated[Literal["flat", "multifield"], "title and text as one field or as two"],
+    fields: Annotated[lucene.Fields, "title and text as one field or as two, or with vectors"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
     threads: Annotated[Size, "threads of Lucene"] = 1,
     memory: Annotated[Size, "Java heap in MB"] = 1500,

@@ -8,13 +8,13 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
 from ...collections import collection, rewriting
 from ...config.models import DenseModel, Model, ModelEntry
-from ...config.systems import AnyIndex
+from ...config.systems import AnyIndex, Rm3
 from ...config.values import Size
 from ...core import provenance
 from ...core.compute import Compute
@@ -50,10 +50,11 @@ def retrieve_lexical(
     queries: Queries,
     rewrites: Rewrites = None,
     method: Method = "",
-    fields: Annotated[Literal["flat", "multifield"], "fields of the index"],
+    fields: Annotated[lucene.Fields, "fields of the index"],
     language: Annotated[str, "ISO 639-1 code that picks the analyzer"] = "en",
     k1: Annotated[float, "saturation of term frequencies"] = 0.9,
     b: Annotated[float, "normalisation by document length"] = 0.4,
+    rm3: Annotated[Rm3 | None, "parameters of RM3, to search again with more words"] = None,
     depth: Depth = 1000,
     threads: Annotated[Size, "threads of Lucene"] = 1,
     memory: Annotated[Size, "Java heap in MB"] = 1500,
@@ -65,7 +66,7 @@ def retrieve_lexical(
         DataError: queries or index are damaged.
         BeirgridError: Java or Lucene fails.
     """
-    bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b}
+    bm25: dict[str, Any] = {"fields": fields, "language": language, "k1": k1, "b": b, "rm3": rm3}
     texts = collection.read_queries(queries)
     limits = Restrictions(queries, depth)
     run: runs.Run = {}
@@ -192,11 +193,21 @@ def _truncated(encoder: Encoder[Any], method: str, texts: Mapping[str, str], rew
 
 
 def open_retrieve_lexical(
-    _: OpenPart, *, index: Path, queries: Path, fields: str, language: str, k1: float, b: float, depth: int, memory: int
+    _: OpenPart,
+    *,
+    index: Path,
+    queries: Path,
+    fields: str,
+    language: str,
+    k1: float,
+    b: float,
+    rm3: Rm3 | None,
+    depth: int,
+    memory: int,
 ) -> OpenSystem:
     """Open a Lucene index for single queries."""
     limits = Restrictions(queries, depth)
-    searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, memory_mb=memory)
+    searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, rm3=rm3, memory_mb=memory)
 
     def rank(texts: Mapping[str, str]) -> runs.Run:
         deep = limits.searched(_EVERY)
