@@ -137,23 +137,42 @@ def test_figures_stand_in_the_page_with_their_captions():
     assert base64.b64decode(images(page)[0]) == (folder / "depth.svg").read_bytes()
     assert 'alt="Depth &lt;of&gt; reranking">' in page
     assert len(images(page)) == 1
-    assert "<figcaption>Depth &lt;of&gt; reranking</figcaption>" in page
+    assert "<figcaption>Depth &lt;of&gt; reranking <span" in page
     assert "alert(1)" not in page
     assert "No file" not in page
 
 
-def test_a_report_has_pictures_of_its_numbers_without_any_analyses():
+def test_a_report_has_pictures_of_its_numbers_without_any_analyses(tmp_path):
     """Of as many queries as there are; the names of systems are no markup."""
     grid = pages.grid(3, 4, ("ndcg@10",))
     values = {"bm25": [0.1, 0.5, 0.5], "bm25-flat": [0.2, 0.5, 0.1], "doct5query": [0.9, 0.5, 0.7]}
     per_query = pages.per_query(dict.fromkeys(grid.rows, values), ["q1", "q2", "q3"])
     answers = pages.tables(grid)._replace(per_query=per_query)
-    page = report.illustrated(grid, answers)
-    (curve,) = map(base64.b64decode, images(page))
+    page = report.illustrated(grid, answers, tmp_path)
+    scores, curve = map(base64.b64decode, images(page))
+    assert all(name in scores.decode() for name in grid.systems)
+    assert "nDCG@10 on mean of 4, with 95 % intervals." in page
+    for name, shown in (("scores", scores), ("by_query", curve)):
+        assert (tmp_path / f"figures/{name}.svg").read_bytes() == shown
+        for suffix in ("pdf", "png"):
+            content = base64.b64encode((tmp_path / f"figures/{name}.{suffix}").read_bytes()).decode()
+            assert re.search(
+                rf'<a download="grid-{name}.{suffix}" href="data:[\w/]+;base64,{re.escape(content)}">', page
+            )
     best, second = answers.across.sort_values("mean", ascending=False)["system"].iloc[:2]
     against = "bm25" if best != "bm25" else second
     above = sum(a > b for a, b in zip(values[best], values[against], strict=True))
     assert f"{above} higher, 1 equal, {2 - above} lower" in curve.decode()
+
+
+def test_the_first_picture_has_the_planned_differences(tmp_path):
+    grid = pages.grid(3, 6, ("ndcg@10",)).model_copy(update={"compare": ("doct5query", "bm25"), "title": "<My> models"})
+    answers = pages.tables(grid)
+    page = report.illustrated(grid, answers, tmp_path)
+    first = base64.b64decode(next(iter(images(page)))).decode()
+    assert all(f">{name}<" in first for name in (*grid.rows, "average", "doct5query minus bm25"))
+    assert "<h1>&lt;My&gt; models</h1>" in page
+    assert page.index("doct5query minus bm25 on average") < page.index("data:image/svg+xml") < page.index('id="grid"')
 
 
 def test_analyses_of_other_scores_say_so(tmp_path):

@@ -42,6 +42,7 @@ class GridSettings(Entry):
     """What to run: every system on every dataset."""
 
     name: GridName = Field("grid", description="Name of the grid. Its tables and report are in results/grids/{name}/.")
+    title: str = Field("", description="Title of the page. By default, the name and the size of the grid.")
     systems: Annotated[Names, Refers(("systems",))] = Field(description="Columns of the grid.")
     datasets: Annotated[Names, Refers(("datasets",))] = Field(description="Rows of the grid.")
     baseline: Name | None = Field(None, description="System to compare the others with. By default, the first of BM25.")

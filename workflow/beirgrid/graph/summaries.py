@@ -55,6 +55,7 @@ class Summary:
         training = self._by_system(self._training)
         summary = GridSummary(
             name=config.grid.name,
+            title=config.grid.title,
             systems=config.grid.systems,
             rows=self._rows(config.grid.datasets),
             datasets={name: self._dataset(name) for name in self._shown()} | dict(self._slices()),

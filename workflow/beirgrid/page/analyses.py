@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import pandas as pd
 from ..core import files, paths, provenance
 from ..results.answer_files import to_csv, unguarded
 from . import texts
+from .drawing import FORMATS
 from .texts import Shown
 
 # Tables to show if they exist, with their captions.
@@ -33,15 +34,20 @@ MOST_ROWS = 1000
 
 
 class Figure(NamedTuple):
-    """A figure."""
+    """A figure: the contents of its files by their suffix; that of ``svg`` is shown."""
 
+    name: str
     caption: str
-    svg: bytes
+    files: Mapping[str, bytes]
 
     @property
-    def uri(self) -> str:
-        """The figure as the source of an image, in which no script runs."""
-        return f"data:image/svg+xml;base64,{base64.b64encode(self.svg).decode('ascii')}"
+    def uris(self) -> dict[str, str]:
+        """The files as addresses of their contents, by suffix. No script runs in an image."""
+        types = {"svg": "image/svg+xml", "pdf": "application/pdf", "png": "image/png"}
+        return {
+            suffix: f"data:{types[suffix]};base64,{base64.b64encode(content).decode('ascii')}"
+            for suffix, content in self.files.items()
+        }
 
 
 class Analyses(NamedTuple):
@@ -71,8 +77,10 @@ def _figures(folder: Path) -> Iterator[Figure]:
     if captions.is_file():
         with files.reading(captions):
             named = files.read_json(captions)
-        images = {folder / f"{name}.svg": caption for name, caption in named.items()}
-        yield from (Figure(caption, image.read_bytes()) for image, caption in images.items() if image.is_file())
+        for name, caption in named.items():
+            made = {suffix: path for suffix in FORMATS if (path := folder / f"{name}.{suffix}").is_file()}
+            if "svg" in made:
+                yield Figure(name, caption, {suffix: path.read_bytes() for suffix, path in made.items()})
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, Shown]]:

@@ -59,12 +59,13 @@ _DRAWN_QUERIES = 500
 
 
 class DrawnFigure(NamedTuple):
-    """A figure with its caption, and the name of the table with its numbers."""
+    """A figure with its caption, the name of the table with its numbers, and its own name as a file, if it has one."""
 
     figure: Figure
     title: str
     caption: str
     table: str
+    name: str = ""
 
 
 def style() -> AbstractContextManager[None]:
@@ -162,6 +163,35 @@ def write_names(axis: Axes, points: pd.DataFrame) -> None:
 # Figures of a report --------------------------------------------------------------------------------------------------
 
 
+def planned(rows: pd.DataFrame, metric: str) -> DrawnFigure:
+    """Draw planned differences with intervals (rows of ``comparisons.planned``), a panel for each other system."""
+    system = rows["system"].iloc[0]
+    lines = rows.assign(dataset=f"{system} minus " + rows["other"], line=rows["dataset"].replace("", "average"))
+    lines = lines.rename(columns={"difference": "value"})
+    names = unique_names(lines["line"].sort_values(key=lambda name: name == "average", kind="stable"))
+    figure = panels(lines, _draw_intervals, lines=names, x=f"difference of {written(metric)}")
+    for axis in figure.axes:
+        axis.axvline(0, color=INK, linewidth=0.8)
+    text = (
+        f"{written(metric)} of {system} minus that of each other system, with intervals that all hold together (95 %)."
+    )
+    return DrawnFigure(figure, "Planned differences", text, "pairs.csv", "planned")
+
+
+def means(rows: pd.DataFrame, metric: str, where: str) -> DrawnFigure:
+    """Draw the scores of systems, the columns system, value, low and high in the order of tables, on one axis."""
+    rows = rows.assign(dataset=where, line=rows["system"])
+    figure = panels(rows, _draw_intervals, lines=unique_names(rows["line"]), x=written(metric))
+    text = f"{written(metric)} on {where}, with 95 % intervals."
+    return DrawnFigure(figure, "Scores", text, "scores.csv", "scores")
+
+
+def _draw_intervals(axis: Axes, rows: pd.DataFrame) -> None:
+    """Draw points, and the intervals that are known."""
+    reach = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
+    axis.errorbar(rows["value"], rows["at"], xerr=np.nan_to_num(reach), fmt="o", color="C0", markersize=4)
+
+
 def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, metric: str) -> DrawnFigure:
     """Draw the difference of ``system`` to ``other`` for each query, in descending order, a panel for each dataset.
 
@@ -172,7 +202,7 @@ def by_query(differences: Mapping[str, np.ndarray], system: str, other: str, met
     axes = {"x": "queries, ordered by their difference", "y": f"difference of {measure}"}
     figure = panels(rows, _draw_differences, height=1.5, sharex=False, **axes)
     text = f"{measure} of {system} minus {measure} of {other} for each query: blue above zero, orange below."
-    return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query")
+    return DrawnFigure(figure, f"{system} and {other}, query by query", text, "the files per query", "by_query")
 
 
 def _draw_differences(axis: Axes, rows: pd.DataFrame) -> None:
@@ -208,4 +238,4 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     caption = f"Mean {written(metric)} against {label}. No system is better and not dearer than one on the front."
     if cost == "latency_ms":
         caption += " One is faster than another if its 95th percentile is below the other's median."
-    return DrawnFigure(figure, f"Effectiveness against {label.rpartition(',')[0]}", caption, "trade_offs.csv")
+    return DrawnFigure(figure, f"Effectiveness against {label.rpartition(',')[0]}", caption, "trade_offs.csv", cost)

@@ -84,6 +84,7 @@ def render(
     }
     return environment.get_template("index.html.j2").render(
         version=full_version(),
+        finished=answers.costs["finished"].max()[:10] if len(answers.costs) else "",
         grid=grid,
         answers=answers,
         rows=[grid.datasets[row] for row in grid.rows],

@@ -82,6 +82,7 @@ class GridSummary(Entry):
     """A grid: the content of its tables and report, and the files with the numbers."""
 
     name: str = Field("grid", description="Name of the grid, and of its folder in results/grids/.")
+    title: str = Field("", description="Title of the page, if it has one of its own.")
     systems: Texts = Field(description="Columns, in order.")
     seeds: dict[str, Texts] = Field({}, description="Columns that are means over seeds, and the systems of each seed.")
     rows: Texts = Field(description="Rows, in order: datasets and means.")

@@ -88,7 +88,7 @@ def refresh(grid: GridSummary) -> Answers:
         of_tables, of_page = (Path(path.format(grid=grid.name)) for path in (paths.TABLES_RECORD, paths.REPORT_RECORD))
         if table_files.write(answers, grid, of_tables.parent):
             of_tables.unlink(missing_ok=True)
-        if files.replace(page, illustrated(grid, answers)):
+        if files.replace(page, illustrated(grid, answers, page.parent)):
             of_page.unlink(missing_ok=True)
     return answers
 
@@ -202,7 +202,7 @@ def write_published(configfile: Path, directory: Path) -> None:
     grid = GridSummary.model_validate_json(Summary(Grid(merged([configfile]))).as_json({}))
     answers = published_tables(grid, published.read(PUBLISHED, grid.tolerances))
     page = directory / paths.REPORT.format(grid=grid.name)
-    files.replace(page, illustrated(grid, answers))
+    files.replace(page, illustrated(grid, answers, page.parent))
     show(*outline(grid, answers, page.absolute()))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 
 from ...core import files, paths
 from ...core.provenance import Facts
@@ -14,8 +15,8 @@ from ...page import drawing, retrieved
 from ...page.analyses import Figure
 from ...page.drawing import DrawnFigure
 from ...page.render import render
-from ...page.sections import per_query
-from ...results import efficiency, table_files
+from ...page.sections import metric_tables, per_query
+from ...results import comparisons, efficiency, table_files
 from ...results.answers import Answers, ranking
 from ...results.summary import GridSummary, SummaryFile
 
@@ -31,17 +32,19 @@ def report(
     Raises:
         DataError: a table is missing, damaged or of another grid.
     """
-    files.write_text(output, illustrated(grid, table_files.read(grid, tables)))
+    files.write_text(output, illustrated(grid, table_files.read(grid, tables), output.parent))
     return {"bytes": files.size(output)}
 
 
-def illustrated(grid: GridSummary, answers: Answers) -> str:
-    """Render the HTML page of a grid, with the pictures of its first metric."""
+def illustrated(grid: GridSummary, answers: Answers, folder: Path) -> str:
+    """Render the HTML page of a grid, and write the pictures of its first metric to ``folder/figures``."""
+    drawn = []
     with drawing.style():
-        drawn = [
-            Figure(f"{picture.title}. {picture.caption}", drawing.content(picture.figure, "svg"))
-            for picture in pictures(grid, answers)
-        ]
+        for picture in pictures(grid, answers):
+            contents = {suffix: drawing.content(picture.figure, suffix) for suffix in drawing.FORMATS}
+            drawn.append(Figure(picture.name, f"{picture.title}. {picture.caption}", contents))
+            for suffix, content in contents.items():
+                files.replace(folder / f"figures/{picture.name}.{suffix}", content)
     queries = {name: scores["ids"] for name, scores in per_query(grid, answers).items()}
     return render(grid, answers, drawn, retrieved.documents(grid, queries))
 
@@ -49,6 +52,11 @@ def illustrated(grid: GridSummary, answers: Answers) -> str:
 def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
     """Draw each picture for which the grid has data."""
     metric = grid.metrics[0]
+    planned = comparisons.planned(grid, answers.pairs)
+    if len(planned):
+        yield drawing.planned(planned, metric)
+    elif len(grid.systems) > 1 and len(scores := _scores(grid, answers)):
+        yield drawing.means(scores, metric, scores["where"].iloc[0])
     latency = Path(paths.GRID_FOLDER.format(grid=grid.name)) / "tables/latency.csv"
     measured = efficiency.read_latency(latency) if latency.is_file() else None
     costs = efficiency.trade_offs(answers, grid, measured)
@@ -65,3 +73,14 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
         }
         if differences:
             yield drawing.by_query(differences, system, other, metric)
+
+
+def _scores(grid: GridSummary, answers: Answers) -> pd.DataFrame:
+    """Return the scores by which the systems are ordered, with their intervals and the name of their datasets."""
+    (table, *_) = metric_tables(grid, answers)
+    column = table.columns[0]
+    facts = table_files.cell_facts(answers, grid, table.metric)
+    key = f"{column.key}: {column.names}" if column.names else column.key
+    systems = list(table_files.ordered(grid, answers).systems)
+    rows = facts[facts["dataset"] == key].set_index("system").reindex(systems).dropna(subset="value")
+    return rows[["value", "low", "high"]].reset_index().assign(where=column.title)
