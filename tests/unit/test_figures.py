@@ -42,6 +42,17 @@ def test_names_of_near_points_do_not_cover_each_other():
     assert not [name for name, box in boxes.items() if any(box.contains(*place) for place in places)]
 
 
+def test_a_system_that_costs_nothing_is_shown_and_ticks_have_the_unit_of_the_axis():
+    points = pd.DataFrame(
+        {"system": [*"abc"], "price": [0.0, 0.2, 2.0], "mean": [0.5, 0.6, 0.55], "price_front": [True, True, False]}
+    )
+    (axis,) = drawing.trade_off(points, "price", "price, euros", "ndcg@10").figure.axes
+    assert {text.get_text() for text in axis.texts} == {"a", "b", "c"}
+    (free,) = [line for line in axis.lines if line.get_label() == "costs nothing"]
+    assert free.get_xydata().tolist() == [[0.05, 0.5]]
+    assert axis.xaxis.get_major_formatter()(0.2, 0) == "0.2"
+
+
 def test_a_trade_off_joins_its_front():
     points = pd.DataFrame({"system": ["bm25", "ce", "dpr"], "latency_ms": [1, 2, 3], "mean": [0.42, 0.48, 0.2]})
     points["latency_ms_front"] = [True, True, False]

@@ -220,21 +220,26 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     """Draw the mean of a metric of each system (a row) against a column of costs, and join the Pareto front."""
     from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-    points = points[(points[cost] > 0) & points["mean"].notna()].sort_values(cost)
+    points = points[(points[cost] >= 0) & points["mean"].notna()].sort_values(cost)
+    free = points[cost] == 0
+    # A logarithmic axis has no zero: what costs nothing stands at its left end.
+    points = points.assign(at=points[cost].mask(free, points.loc[~free, cost].min() / 4))
     front = points[f"{cost}_front"].astype(bool)
     figure = new_figure(WIDTH / 1.4, 3.4)
     axis = figure.subplots()
-    axis.plot(points.loc[front, cost], points.loc[front, "mean"], "o-", label="Pareto front")
-    axis.plot(points.loc[~front, cost], points.loc[~front, "mean"], "s", color="0.55", label="others")
+    axis.plot(points.loc[front, "at"], points.loc[front, "mean"], "o-", label="Pareto front")
+    axis.plot(points.loc[~front, "at"], points.loc[~front, "mean"], "s", color="0.55", label="others")
+    if free.any():
+        axis.plot(points.loc[free, "at"], points.loc[free, "mean"], "<", color="C2", label="costs nothing")
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.xaxis.set_major_formatter(EngFormatter(unit="B") if cost == "index_bytes" else "{x:g}")
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.margins(x=0.15, y=0.1)
     axis.set_xlabel(label)
     axis.set_ylabel(f"mean {written(metric)}")
-    figure.legend(loc="outside upper right", ncols=2)
-    write_names(axis, points[["system", cost, "mean"]])
+    figure.legend(loc="outside upper right", ncols=3)
+    write_names(axis, points[["system", "at", "mean"]])
     caption = f"Mean {written(metric)} against {label}. No system is better and not dearer than one on the front."
     if cost == "latency_ms":
         caption += " One is faster than another if its 95th percentile is below the other's median."

@@ -24,7 +24,7 @@ LATENCY_COLUMNS = [
 COSTS = {
     "index_bytes": "size of the indexes, bytes",
     "latency_ms": "latency of a query, milliseconds",
-    "price_per_1000_queries": "price of 1,000 queries, as endpoints state it",
+    "price_per_1000_queries": "price of 1,000 queries, in the currency of the endpoints",
 }
 # Costs from records, and how they are aggregated over a system's datasets.
 _OF_CELLS: dict[str, Any] = {
@@ -135,6 +135,8 @@ def trade_offs(answers: Answers, grid: GridSummary, latency: pd.DataFrame | None
         of_members = fastest_hardware.groupby("system")[["p50_ms", "p95_ms"]].mean()
         fastest = of_members.rename(owners).groupby(level=0).mean()
         table[["latency_ms", "p95_ms"]] = fastest.reindex(table["system"]).to_numpy()
+    if (table["price_per_1000_queries"] > 0).any():  # what no endpoint runs has no price
+        table["price_per_1000_queries"] = table["price_per_1000_queries"].fillna(0)
     for cost in COSTS:
         table[f"{cost}_front"] = on_front(table[cost], table["mean"], table["p95_ms" if cost == "latency_ms" else cost])
     return table
