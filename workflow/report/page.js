@@ -358,9 +358,9 @@ async function listQueries(place, system, dataset) {
     if (!alone) {
       const [above, below] = [found.above[system][other], found.above[other][system]];
       rows = found.ids.map((id, n) => [id, Number((own[n] - of[n]).toFixed(4)), own[n], of[n], found.texts[n]]);
-      rows.sort((a, b) => b[1] - a[1]);
+      rows.sort((a, b) => a[1] - b[1]);
       titles = ["query", "difference", system, other, "text"];
-      told = `Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.`;
+      told = `The largest losses first. Of ${found.count} queries, ${above} higher, ${found.count - above - below} equal, ${below} lower.`;
     }
     const chosen = alone ? "with the lowest values" : "on which systems differ most";
     const cut = found.ids.length < found.count ? ` Listed: the ${found.ids.length} ${chosen}.` : "";
