@@ -246,8 +246,8 @@ def _cut(path: str, size: int) -> None:
 
 # What is done to the cell of a on x, and what is told of it.
 DAMAGES = [
-    (lambda cell: write_cell("a", "x", 0.9, QUERIES[:4]), "queries, but not the 8 queries in the qrels of x"),
-    (lambda cell: write_cell("a", "x", 0.9, list("01234567")), "queries, but not the 8 queries in the qrels of x"),
+    (lambda cell: write_cell("a", "x", 0.9, QUERIES[:4]), "queries, but not the 8 in the qrels of x"),
+    (lambda cell: write_cell("a", "x", 0.9, list("01234567")), "queries, but not the 8 in the qrels of x"),
     (lambda cell: write_cell("a", "x", 0.9, settings="f" * 16), "was made with other settings than the grid has now"),
     (
         lambda _: _put_files_of_b(paths.METRICS, paths.PER_QUERY),
