@@ -341,8 +341,21 @@ def test_a_query_is_seen_by_its_text_or_by_a_relevant_document(tmp_path, monkeyp
     asked = {"a": words["q0"], "b": "another question", "c": "a third"}
     finished.collection(Path(), "train", copies, asked, {"a": {"t1": 1}, "b": {"t0": 1}, "c": {"t1": 1, "t2": 0}})
     given = ["--queries", paths.QUERIES.format(dataset="x")]
-    for option, name in (("--tested", "x"), ("--training", "train")):
-        given += [option, *(of.format(dataset=name, corpus=name) for of in (paths.QUERIES, paths.QRELS, paths.CORPUS))]
+    given += ["--tested", paths.CORPUS.format(corpus="x"), paths.QRELS.format(dataset="x")]
+    given += ["--training", paths.CORPUS.format(corpus="train"), paths.QRELS.format(dataset="train")]
+    given += [paths.QUERIES.format(dataset="train")]
     entry = json.dumps({"seen_in": "train"})
     finished.command("fetch", "slice", "--name", "seen", "--entry", entry, *given, "--record", "seen.json")
     assert _kept("seen.json") == ["q0", "q1"]
+
+
+def test_a_slice_over_the_corpus_of_its_training_set_is_made_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    more = {"datasets": {"demo": {"slices": {"seen": {"seen_in": "demo-train"}}}}}
+    grid = Grid(merged(more={"grid": {"systems": ["bm25-flat"], "datasets": ["demo"]}, **more}))
+    rules = Rules(grid, own_python=True)
+    [end] = artifacts.slices(grid)
+    for job in jobs_behind(grid, end):
+        rules.run(job)
+    assert rules.reason_of(end.job) == ""
+    assert len(_kept(end.path)) == 49

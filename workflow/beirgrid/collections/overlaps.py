@@ -16,7 +16,7 @@ SHARE = 0.7
 _WORD = re.compile(r"[^\W_]+")
 
 
-def texts(queries: Path, qrels: Path, corpus: Path) -> Iterator[tuple[str, str]]:
+def texts(corpus: Path, qrels: Path, queries: Path) -> Iterator[tuple[str, str]]:
     """Yield each query with its text, and then with the text of each of its relevant documents."""
     yield from collection.read_queries(queries).items()
     relevant: dict[str, list[str]] = {}

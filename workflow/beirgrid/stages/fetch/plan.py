@@ -106,8 +106,8 @@ class FetchDataset(Stage):
 
 
 def _judged(grid: Grid, dataset: str) -> list[Output]:
-    """Return queries, qrels and corpus of a dataset."""
-    return [artifacts.queries(dataset), artifacts.qrels(dataset), artifacts.documents(grid.corpus(dataset))]
+    """Return corpus and qrels of a dataset."""
+    return [artifacts.documents(grid.corpus(dataset)), artifacts.qrels(dataset)]
 
 
 class FetchSlice(Stage):
@@ -127,8 +127,9 @@ class FetchSlice(Stage):
         if entry.dataset:
             inputs["others"] = artifacts.queries(entry.dataset)
         if entry.seen_in:
+            # The corpora come first: both may be one, and its place is that in the first list.
             inputs["tested"] = _judged(grid, dataset)
-            inputs["training"] = _judged(grid, entry.seen_in)
+            inputs["training"] = [*_judged(grid, entry.seen_in), artifacts.queries(entry.seen_in)]
         return inputs
 
     def files(self, grid: Grid, dataset: str, slice: str) -> Iterable[str]:

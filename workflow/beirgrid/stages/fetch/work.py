@@ -87,10 +87,8 @@ def fetch_slice(
     entry: Annotated[Slice, "registry entry of the slice, JSON"],
     queries: Annotated[Artifact, "the fetched queries.parquet"],
     others: Annotated[Artifact | None, "queries.parquet of the dataset that has the queries of the slice"] = None,
-    tested: Annotated[
-        tuple[Artifact, ...], "queries, qrels and corpus of the dataset, if there is a training set"
-    ] = (),
-    training: Annotated[tuple[Artifact, ...], "queries, qrels and corpus of the training set"] = (),
+    tested: Annotated[tuple[Artifact, ...], "corpus and qrels of the dataset, if there is a training set"] = (),
+    training: Annotated[tuple[Artifact, ...], "corpus, qrels and queries of the training set"] = (),
     dataset: Annotated[Dataset | None, "registry entry of the dataset, JSON, if the slice names a column"] = None,
     corpus_entry: Annotated[Corpus | None, "registry entry of its corpus, JSON, as above"] = None,
 ) -> Made:
@@ -108,7 +106,7 @@ def fetch_slice(
     if others:
         met.append(slices.in_both(name, texts, collection.read_queries(others)))
     if training:
-        met.append(overlaps.seen(overlaps.texts(*tested), overlaps.texts(*training)))
+        met.append(overlaps.seen(overlaps.texts(*tested, queries), overlaps.texts(*training)))
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
     if not 0 < len(kept) < len(texts):
         place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
