@@ -106,7 +106,8 @@ def fetch_slice(
     if others:
         met.append(slices.in_both(name, texts, collection.read_queries(others)))
     if training:
-        met.append(overlaps.seen(overlaps.texts(*tested, queries), overlaps.texts(*training)))
+        corpus, qrels = tested
+        met.append(overlaps.seen(overlaps.texts(corpus, qrels, queries), overlaps.texts(*training)))
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
     if not 0 < len(kept) < len(texts):
         place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
