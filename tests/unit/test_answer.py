@@ -14,7 +14,7 @@ import scipy.stats
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import DescrStatsW
 
-from beirgrid.page.answer import answer
+from beirgrid.page.answer import answer, gains
 from beirgrid.page.render import render
 from beirgrid.results import table_files
 from beirgrid.results.answers import typed
@@ -196,6 +196,24 @@ def test_one_system_is_compared_with_each_of_several_over_datasets():
     table = answer(grid, found).differences
     assert [row[0] for row in table] == ["", *levels, "average"]
     assert table[-1][1] == f"{differences.mean:+.4f} [{low:.4f}, {high:.4f}] better"
+
+
+def test_gains_over_first_stages_are_a_table_with_one_correction():
+    """All systems whose queries change are one family: two systems on two datasets."""
+    levels = {"x": {"bm25": 0.3, "z": 0.6, "a": 0.3}, "y": {"bm25": 0.4, "z": 0.402, "a": 0.5}}
+    grid, found = made(levels, first_stages={"z": "bm25", "a": "z"})
+    x, y = (of(found.pairs, dataset=name, system="bm25", other="z") for name in levels)
+    table = gains(grid, found)
+    assert table[0] == ["", "a minus z", "z minus bm25"] or table[0] == ["", "z minus bm25", "a minus z"]
+    column = table[0].index("z minus bm25")
+    decide = re.sub(" queries would decide", "", needed(y, 4))
+    assert [row[0] for row in table[1:]] == ["x", "y"]
+    assert table[1][column] == f"{interval_of(x, 4)} better"
+    assert table[2][column] == f"{interval_of(y, 4)} open {decide}"
+    page = html.unescape(render(grid, found))
+    assert "Gains over first stages, in nDCG@10" in page
+    assert f"{interval_of(x, 4)} better" in page
+    assert "Gains over first stages" not in render(*made(levels))
 
 
 def test_planned_systems_are_equivalent_within_the_margin_of_the_grid():

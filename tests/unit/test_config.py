@@ -392,6 +392,22 @@ def test_gpl_writes_as_many_queries_per_document_as_its_own_code(raw, documents,
         assert stages()["generate"].work(Sizes(grid, "cpu"), model="x")["queries"] == of_each * documents
 
 
+def test_a_summary_says_what_queries_became_and_what_they_were_before(raw):
+    """Of RM3, that is the same BM25 without it; a reranker changes no query, and a first stage may be left out."""
+    raw["systems"] |= {
+        "other": {**raw["systems"]["bm25-rm3"], "k1": 1.2},
+        "bm25-own": {"retriever": "bm25", "fields": "flat"},
+    }
+    raw["grid"] = {
+        "systems": ["bm25-own", "bm25-rm3", "other", "minilm", "minilm-rocchio", "minilm+ce"],
+        "datasets": ["demo"],
+    }
+    summary = _summary(Grid(config.load(raw)))
+    assert summary.first_stages == {"bm25-rm3": "bm25-own", "minilm-rocchio": "minilm"}
+    words = "RM3: 10 words of 10 documents"
+    assert summary.rewritten == {"bm25-rm3": words, "other": words, "minilm-rocchio": "rocchio of 3 documents"}
+
+
 def test_a_summary_says_what_systems_were_trained_on_and_compared_with(raw):
     """A reranked system has its reranker's training data, GenQ those of TAS-B; a corpus stands for all its datasets."""
     asked = raw, "minilm bm25-flat bm25 bm25+ce genq dpr bm25+e5", "msmarco trec-dl-2019 nq fiqa"

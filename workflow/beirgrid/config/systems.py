@@ -146,6 +146,11 @@ class SystemEntry(Entry):
         """Names of the component systems."""
         return tuple(name for _, name in self.references("systems"))
 
+    @property
+    def change(self) -> str:
+        """What the system makes of its queries by itself; empty if they stay."""
+        return ""
+
     def conflicts(self, config: Any) -> Iterator[str]:
         """Yield which keys of a system of a grid contradict other entries of its configuration (``Config``)."""
         yield from ()
@@ -179,6 +184,11 @@ class Bm25(SystemEntry):
     k1: Annotated[float, Field(ge=0, le=1000)] = Field(0.9, description="Saturation of term frequencies.")
     b: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="Normalisation by document length.")
     rm3: Rm3 | None = Field(None, description="Search again with words of the first documents. Needs fields: flat.")
+
+    @property
+    def change(self) -> str:
+        """What RM3 makes of its queries; empty without it."""
+        return f"RM3: {self.rm3.terms} words of {self.rm3.documents} documents" if self.rm3 else ""
 
     @property
     def index_fields(self) -> str:

@@ -62,6 +62,7 @@ class Summary:
             seeds={system: members for system in config.grid.systems if len(members := self.grid.members(system)) > 1},
             families=self._by_system(self._family),
             rewritten=self._by_system(self._rewriting),
+            first_stages=self._by_system(self._first_stage),
             models=self._by_system(self._model),
             metrics=config.metrics,
             baseline=self.grid.baseline or "",
@@ -122,8 +123,21 @@ class Summary:
         """Return what the queries of a system became, or those of a system below it; None if they stay."""
         below = with_parts(self.grid.config.systems, self.grid.members(system)[:1])
         rewritings = [rewriting for part in below if (rewriting := self.grid.rewriting(part))]
-        texts = (f"{one.method} by {one.generator or one.file}" for one in rewritings)
+        texts = [f"{one.method} by {one.generator or one.file}" for one in rewritings]
+        texts += filter(None, (self.grid.system(part).change for part in below))
         return ", ".join(dict.fromkeys(texts)) or None
+
+    def _first_stage(self, system: str) -> str:
+        """Return the system of the grid that a system with feedback or rewritten queries begins with; empty for others,
+        and for rerankers.
+        """
+        entry = self.grid.system(system)
+        others = self.grid.config.grid.systems
+        if isinstance(entry, entries.Bm25) and entry.rm3:
+            plain = entry.model_copy(update={"rm3": None}).model_dump()
+            return next((name for name in others if self.grid.system(name).model_dump() == plain), "")
+        first = "" if isinstance(entry, entries.Reranked) else getattr(entry, "first_stage", "")
+        return first if first in others else ""
 
     def _model(self, system: str) -> ModelFacts | None:
         """Return the facts of a system's model; None without one."""

@@ -100,7 +100,18 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
         more.append("Open: in brackets, the number of queries that would decide.")
     if grid.margin:
         more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
-    return Answer(sentences, [*_unjudged(answers.scores, grid.compare, grid)], more, _by_dataset(rows, lower))
+    return Answer(
+        sentences,
+        [*_unjudged(answers.scores, grid.compare, grid)],
+        more,
+        _by_dataset(rows, lower) if len(rows) > 1 else [],
+    )
+
+
+def gains(grid: GridSummary, answers: Answers) -> list[list[str]]:
+    """Return a table of what feedback and rewriting add to first stages; nothing without such a system."""
+    rows = comparisons.gains(grid, answers.pairs)
+    return _by_dataset(rows, lower_is_better(grid.metrics[0])) if len(rows) else []
 
 
 def _difference(rows: pd.DataFrame, lower: bool) -> str:
@@ -118,14 +129,14 @@ def _difference(rows: pd.DataFrame, lower: bool) -> str:
 
 
 def _by_dataset(rows: pd.DataFrame, lower: bool) -> list[list[str]]:
-    """Return a table of planned differences, with a column for each other system; nothing of a single difference."""
-    if len(rows) == 1:
-        return []
-    cells = {(row.dataset, row.other): f"{_size(row)} {_verdict(row, lower)}{_needed(row)}" for row in texts.rows(rows)}
-    others = [*dict.fromkeys(rows["other"])]
-    datasets = sorted(dict.fromkeys(rows["dataset"]), key=lambda dataset: not dataset)  # the average comes last
-    header = ["", *(f"{rows['system'].iloc[0]} minus {other}" for other in others)]
-    return [header, *([name or "average", *(cells.get((name, other), "") for other in others)] for name in datasets)]
+    """Return a table of differences, with a header, a row for each dataset, and a column for each pair of systems."""
+    cells: dict[str, dict[str, str]] = {}
+    heads = dict.fromkeys(f"{row.system} minus {row.other}" for row in texts.rows(rows))
+    for row in texts.rows(rows):
+        of_dataset = cells.setdefault(row.dataset, dict.fromkeys(heads, ""))
+        of_dataset[f"{row.system} minus {row.other}"] = f"{_size(row)} {_verdict(row, lower)}{_needed(row)}"
+    datasets = sorted(cells, key=lambda dataset: not dataset)  # the average comes last
+    return [["", *heads], *([name or "average", *cells[name].values()] for name in datasets)]
 
 
 def _size(row: Any) -> str:

@@ -23,7 +23,7 @@ from ..results import table_files as data_tables
 from ..results.answers import Answers, verdict_counts
 from ..results.summary import GridSummary
 from . import analyses, sections, texts
-from .answer import all_published, answer
+from .answer import all_published, answer, gains
 
 TEMPLATES = CHECKOUT / "workflow" / "report"
 # What the signs behind a value mean. Notes below the table explain the others.
@@ -89,6 +89,7 @@ def render(
         answers=answers,
         rows=[grid.datasets[row] for row in grid.rows],
         answer=answer(grid, answers),
+        gains=gains(grid, answers),
         all_published=all_published(answers),
         tables=sections.metric_tables(grid, answers),
         signs=SIGNS,

@@ -225,6 +225,16 @@ def plan(grids: Iterable[GridSummary], systems: Collection[str], dataset: str, m
     return max(plans, default=(0, 0.0))
 
 
+def gains(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return each system whose queries change minus its first stage, on each dataset, in the grid's first metric, as
+    ``decided``: one family of differences, each of which is planned by the system.
+    """
+    rows = both_ways(pairs[pairs["metric"] == grid.metrics[0]])
+    first = rows["system"].map(grid.first_stages)
+    rows = rows[(first == rows["other"]) & rows["dataset"].isin(grid.counted_once)]
+    return decided(rows.reset_index(drop=True), max(len(grid.first_stages) * len(grid.counted_once), 1))
+
+
 def planned(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return the first planned system minus each other one, in the grid's first metric, as ``decided``.
 

@@ -89,6 +89,7 @@ class GridSummary(Entry):
     datasets: dict[str, DatasetSummary] = Field(description="Rows, and the parts of averaged datasets.")
     families: dict[str, str] = Field({}, description="Family of each system: lexical, fusion, or that of its model.")
     rewritten: dict[str, str] = Field({}, description="By system: what its queries became, and who wrote the texts.")
+    first_stages: dict[str, str] = Field({}, description="Of a system whose queries change, the system without that.")
     models: dict[str, ModelFacts] = Field({}, description="Model behind each system that has one.")
     metrics: Texts = Field(description="Metrics, name@k.")
     baseline: str = Field("", description="Baseline of the comparisons, if any.")

@@ -50,6 +50,10 @@ class FeedbackSystem(entries.SystemEntry):
     first_stage: Annotated[str, Refers(("systems",))] = Field(description="Dense system that searches first.")
     feedback: Moves = Field(description="How its documents move a query.")
 
+    @property
+    def change(self) -> str:
+        return f"{self.feedback.method} of {self.feedback.documents} documents"
+
     def conflicts(self, config: Any) -> Iterator[str]:
         first = config.systems[self.first_stage]
         model = config.models[first.retriever]
