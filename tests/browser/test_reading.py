@@ -486,7 +486,7 @@ def test_the_first_printed_page_sums_the_report_up(show):
     assert "The first picture" in first
     assert "The second" not in first
     assert "The second" in "".join(others)
-    for title in ("R@100 system", "hole@10: the lowest value is the best system"):
+    for title in ("R@100 system", "hole@10: the lowest value is the best"):
         assert title in " ".join(others)
         assert title not in first
     assert [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()] == before
