@@ -19,7 +19,7 @@ _BEIR = ["query-id", "corpus-id", "score"]
 _TREC = ["query-id", "iteration", "corpus-id", "score"]
 _WHOLE = "[+-]?0*[0-9]{1,3}"
 # As in trec_eval 10, a line that begins with # is a comment, but a judgement is none: its query's id begins with #.
-_COMMENT = re.compile(rf"#(?!\S+\s.*\s{_WHOLE}\s*$)")
+_COMMENT = re.compile(rf"#(?!\S+\s.*\s{_WHOLE}\s*$|\t[^\t]+\t{_WHOLE}\s*$)")
 
 
 class Judgement(NamedTuple):

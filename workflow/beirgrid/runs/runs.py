@@ -153,7 +153,9 @@ def lines(path: str | Path) -> Iterator[tuple[str, str, float, int]]:
 
 def _is_comment(fields: list[bytes]) -> bool:
     """Tell whether a line begins with #, as a comment does in trec_eval 10, and is no row of a query whose id does."""
-    return bool(fields) and fields[0].startswith(b"#") and (fields[0] == b"#" or len(fields) != _COLUMNS)
+    if not fields or not fields[0].startswith(b"#"):
+        return False
+    return len(fields) != _COLUMNS or (fields[0] == b"#" and fields[1] not in (b"Q0", b"0"))
 
 
 def read(path: str | Path) -> Run:
