@@ -18,7 +18,7 @@ import scipy.stats
 from helpers import ROOT
 from statsmodels.stats.multitest import multipletests
 
-from beirgrid.analysis import across, significance, tables
+from beirgrid.analysis import across, dataset_scores, significance, tables
 from beirgrid.results.comparisons import student
 from beirgrid.tools.compare import measure
 
@@ -281,5 +281,5 @@ def test_scores_compare_as_in_repro_eval():
     effectiveness = pytest.importorskip("repro_eval.measure.effectiveness")
     scores = skewed(50, 2)
     reference, other = ({f"q{i}": {"ndcg": value} for i, value in enumerate(column)} for column in scores.T)
-    ours = measure(tables.EvaluatedDataset("x", tuple("ab"), ("ndcg",), scores[:, :, None])).iloc[0]
+    ours = measure(dataset_scores.EvaluatedDataset("x", tuple("ab"), ("ndcg",), scores[:, :, None])).iloc[0]
     assert ours["rmse"] == pytest.approx(effectiveness.RMSE(reference, other)["ndcg"])

@@ -13,7 +13,7 @@ import scipy.stats
 from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid import measures
-from beirgrid.analysis import across, tables
+from beirgrid.analysis import across, dataset_scores, tables
 from beirgrid.core.errors import DataError
 from beirgrid.results.cells import CellState
 from beirgrid.results.comparisons import ESTIMATE
@@ -32,13 +32,13 @@ def write(folder: Path, system: str, queries: list[str], **columns: list[float])
 
 def dataset(
     name: str = "scifact", *, systems: str = "abcd", queries: int = 30, better: float = 0.1
-) -> tables.EvaluatedDataset:
+) -> dataset_scores.EvaluatedDataset:
     """Scores of systems that are better, and have fewer holes, in alphabetical order."""
     numbers = np.random.default_rng(queries)
     noise = numbers.random((queries, 26, 2))
     places = [ord(system) - ord("a") for system in systems]
     values = noise[:, places] * [1, -1] + better * np.array(places)[None, :, None] * [1, -1] + [0, 3]
-    return tables.EvaluatedDataset(name, tuple(systems), METRICS, values)
+    return dataset_scores.EvaluatedDataset(name, tuple(systems), METRICS, values)
 
 
 PARTS = [dataset("x"), dataset("y", queries=12), dataset("z", queries=20)]
@@ -49,7 +49,9 @@ def of_ndcg(table: pd.DataFrame, *index: str) -> pd.DataFrame:
     return table.query("metric == 'ndcg@10'").set_index([*index])
 
 
-def zero_shot(parts: list[tables.EvaluatedDataset], systems: str, trained_on=None, unknown=None) -> pd.DataFrame:
+def zero_shot(
+    parts: list[dataset_scores.EvaluatedDataset], systems: str, trained_on=None, unknown=None
+) -> pd.DataFrame:
     """Return the table of pairs over the datasets that are zero-shot for both."""
     compared = zip(*(tables.compare(part, **FEW) for part in parts), strict=True)
     tests, pairs = (pd.concat(of) for of in compared)
@@ -64,7 +66,7 @@ def test_queries_are_matched_by_id(tmp_path):
     values = {"b": [0.2, 1.0, 0.1], "a": [0.3, 0.9, 0.0]}
     paths = {"b": write(tmp_path, "b", queries, **{"ndcg@10": values["b"]})}
     paths["a"] = write(tmp_path, "a", queries[::-1], **{"ndcg@10": values["a"][::-1]})
-    read = tables.read_dataset("scifact", paths, ["ndcg@10"])
+    read = dataset_scores.read_dataset("scifact", paths, ["ndcg@10"])
     assert read.systems == ("a", "b")
     assert {tuple(row) for row in read.scores[:, :, 0].tolist()} == set(zip(values["a"], values["b"], strict=True))
 
@@ -73,7 +75,7 @@ def test_queries_are_matched_by_id(tmp_path):
 def test_files_with_other_queries_are_refused(tmp_path, queries):
     paths = {"a": write(tmp_path, "a", ["q1", "q2", "q3"]), "b": write(tmp_path, "b", queries)}
     with pytest.raises(DataError, match="should have the same queries of scifact") as error:
-        tables.read_dataset("scifact", paths, METRICS)
+        dataset_scores.read_dataset("scifact", paths, METRICS)
     for part in (str(paths["a"]), str(paths["b"]), "(3 queries)", f"({len(queries)} queries)", "delete it"):
         assert part in str(error.value)
 
@@ -90,16 +92,16 @@ def test_files_with_other_queries_are_refused(tmp_path, queries):
 def test_scores_that_are_none_are_refused(tmp_path, queries, metric, values, message):
     paths = {"a": write(tmp_path, "a", queries, **{metric: values})}
     with pytest.raises(DataError, match=message):
-        tables.read_dataset("scifact", paths, ["ndcg@10"])
+        dataset_scores.read_dataset("scifact", paths, ["ndcg@10"])
 
 
 def test_a_damaged_file_is_named(tmp_path):
     path = write(tmp_path, "a", ["q1"])
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(DataError, match=r"a\.per-query\.parquet is damaged"):
-        tables.read_dataset("scifact", {"a": path}, METRICS)
+        dataset_scores.read_dataset("scifact", {"a": path}, METRICS)
     with pytest.raises(DataError, match=r"gone\.parquet is missing"):
-        tables.read_dataset("scifact", {"a": tmp_path / "gone.parquet"}, METRICS)
+        dataset_scores.read_dataset("scifact", {"a": tmp_path / "gone.parquet"}, METRICS)
 
 
 # One dataset ----------------------------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ def test_order_of_systems_and_datasets_changes_nothing(tmp_path):
     queries = [f"q{i}" for i in range(40)]
     paths = {system: write(tmp_path, system, queries, **{"ndcg@10": numbers.random(40).tolist()}) for system in "dbca"}
     orders = [paths, dict(sorted(paths.items()))]
-    one, two = (tables.compare(tables.read_dataset("x", o, ["ndcg@10"]), baseline="c", **FEW) for o in orders)
+    one, two = (tables.compare(dataset_scores.read_dataset("x", o, ["ndcg@10"]), baseline="c", **FEW) for o in orders)
     for first, second in zip(one, two, strict=True):
         pd.testing.assert_frame_equal(first, second, check_exact=True)
     first, second = (tables.compare_across(order, baseline="b") for order in (PARTS, PARTS[::-1]))
@@ -223,10 +225,10 @@ def test_statistics_of_groups_of_queries_are_those_of_one_value_for_each_group(t
         system: write(tmp_path, system, list(queries[order]), **{column: spread[order, i], "p@10": others[order, i]})
         for i, (system, order) in enumerate(zip("abc", orders, strict=True))
     }
-    read = tables.read_dataset("x", paths, [column, "p@10"], metric)
+    read = dataset_scores.read_dataset("x", paths, [column, "p@10"], metric)
     groups = group_of(metric, queries).unique()
-    alone = tables.EvaluatedDataset("x", tuple("abc"), (column,), values[groups, :, None])
-    beside = tables.EvaluatedDataset("x", tuple("abc"), ("p@10",), others[:, :, None])
+    alone = dataset_scores.EvaluatedDataset("x", tuple("abc"), (column,), values[groups, :, None])
+    beside = dataset_scores.EvaluatedDataset("x", tuple("abc"), ("p@10",), others[:, :, None])
     expected = [tables.compare(part, baseline="a", **FEW) for part in (alone, beside)]
     for kind, table in tables.compare(read, baseline="a", **FEW)._asdict().items():
         both = pd.concat([getattr(part, kind) for part in expected], ignore_index=True)
@@ -241,10 +243,10 @@ def test_groups_count_once_in_means_of_datasets_and_over_datasets():
         values = numbers.random((groups, 2))
         queries, spread = grouped(metric, values, numbers)
         columns = {system: pd.DataFrame({metric: spread[:, i]}, queries) for i, system in enumerate("ab")}
-        read.append(tables.stack(name, columns))
+        read.append(dataset_scores.stack(name, columns))
         groups = group_of(metric, queries).unique()
-        alone.append(tables.EvaluatedDataset(name, ("a", "b"), (metric,), values[groups, :, None]))
-    whole = [tables.mean_of("w", parts) for parts in (read, alone)]
+        alone.append(dataset_scores.EvaluatedDataset(name, ("a", "b"), (metric,), values[groups, :, None]))
+    whole = [dataset_scores.mean_of("w", parts) for parts in (read, alone)]
     for first, second in zip(*(tables.compare(of, baseline="a", **FEW) for of in whole), strict=True):
         pd.testing.assert_frame_equal(first, second, check_exact=False, rtol=1e-9)
     found, expected = (tables.compare_across(parts, baseline="a") for parts in (read, alone))
@@ -274,7 +276,7 @@ def test_a_group_has_the_value_that_its_queries_have_by_themselves(metric):
     judged = {query: dict.fromkeys(numbers.choice(documents, 2), 1) for query in queries}
     judged |= {query: {document: 1} for query in queries for document in run[query].ids[:1] if numbers.random() < 0.6}
     of_queries = pd.DataFrame(measures.per_query(run, judged, [metric]), queries)
-    ((found,),) = tables.by_units([tables.stack("x", {"s": of_queries})])
+    ((found,),) = dataset_scores.by_units([dataset_scores.stack("x", {"s": of_queries})])
     groups, expected = group_of(metric, queries), []
     for group in groups.unique():
         own = {query: judged[query] for query in queries[groups == group]}
@@ -296,7 +298,7 @@ def test_one_query_has_no_interval_and_says_so():
 
 def test_equal_values_have_an_interval_without_width_and_say_so():
     values = np.stack([np.full(20, 0.1), np.full(20, 0.1), np.full(20, 0.4), np.linspace(0, 1, 20)], axis=1)
-    part = tables.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None])
+    part = dataset_scores.EvaluatedDataset("x", tuple("abcd"), ("ndcg@10",), values[:, :, None])
     found = tables.compare(part, baseline="a", **FEW).significance.set_index("system")
     for system, value in (("a", 0.1), ("b", 0.1), ("c", 0.4)):
         assert found.loc[system, ["low", "high"]].tolist() == pytest.approx([value, value], abs=1e-12)
@@ -401,7 +403,7 @@ def test_a_pair_over_five_datasets_has_the_interval_of_the_t_test_over_datasets(
 
 def test_a_mean_of_datasets_weighs_each_the_same():
     parts = [dataset("forum-a", queries=10), dataset("forum-b", queries=300)]
-    whole = tables.mean_of("forums", parts)
+    whole = dataset_scores.mean_of("forums", parts)
     expected = np.mean([part.scores[:, :, 0].mean(axis=0) for part in parts], axis=0)
     table = of_ndcg(tables.compare(whole, baseline="a", **FEW).significance, "system")
     assert table["mean"].tolist() == pytest.approx(expected.tolist())

@@ -9,7 +9,7 @@ import finished
 import pytest
 
 from beirgrid.__main__ import main
-from beirgrid.analysis import tables
+from beirgrid.analysis import dataset_scores, tables
 from beirgrid.core import paths
 from beirgrid.results import scores
 
@@ -36,7 +36,7 @@ def test_a_cell_shows_its_scores_and_its_extreme_queries(folder, capsys):
     shown = capsys.readouterr().out
     assert "second on notes, 12 queries" in shown
     values = scores.read_per_query(folder / paths.PER_QUERY.format(system="second", dataset="notes"), ["ndcg@10"])
-    of = tables.intervals(tables.stack("notes", {"second": values})).iloc[0]
+    of = tables.intervals(dataset_scores.stack("notes", {"second": values})).iloc[0]
     assert re.search(rf"nDCG@10 +{of['mean']:.4f} +{of['low']:.4f} +{of['high']:.4f}", shown)  # as in the tables
     assert "q0      1.0000  words of q0" in shown
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -15,11 +13,12 @@ from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler,
 from pydantic_core import CoreSchema
 
 from ..core.errors import quantity
-from ..core.families import RETRIEVERS, WRITERS, families_with_role
+from ..core.families import RETRIEVERS, families_with_role
 from ..measures import metric_key
 from .fusions import METHODS, PARAMETERS, FusionName, Norm
 from .models import HEADS, Chunks, Head, TrainedOn
-from .values import LIST, Count, Entry, HubId, PathName, Positive, Refers, Revision, Seed, Seeds, Size
+from .rewriters import Rewriting
+from .values import LIST, Count, Entry, HubId, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
 # Documents of a corpus that late interaction searches without an index: about half a million tokens, at 250 each.
@@ -270,61 +269,6 @@ class Reranked(SystemEntry):
         "BGE-M3 (tokens), or the last layer's of any other (last-layer).",
     )
     chunks: Chunks | None = _CHUNKS
-
-
-# What a generator is asked for a query, and how many texts, by method. HyDE: Gao et al. 2022 (arXiv 2212.10496), the
-# prompt for web search and the number of passages of the authors' code. query2doc: Wang et al. 2023 (arXiv 2303.07678),
-# without the four examples, which the authors draw from MS MARCO. keywords: Q2E/ZS of Jagerman et al. 2023 (arXiv
-# 2305.03653).
-PROMPTS = {
-    "hyde": ("Please write a passage to answer the question.\nQuestion: {query}\nPassage:", 8),
-    "query2doc": ("Write a passage that answers the given query:\n\nQuery: {query}\nPassage:", 1),
-    "keywords": ("Write a list of keywords for the following query: {query}", 1),
-    "own": ("", 1),
-}
-
-
-class Rewriting(Entry):
-    """Texts for each query, which a model writes or a file has, and how a system searches with them."""
-
-    method: Literal["hyde", "query2doc", "keywords", "own"] = Field(
-        description="hyde: the mean of the vectors of query and passages; BM25 reads all of them. query2doc, keywords: "
-        "the text follows the query, which BM25 reads five times. own: the text stands in place of the query."
-    )
-    generator: Annotated[str | None, Refers(("models",), WRITERS)] = Field(
-        None, description="Model that writes the texts."
-    )
-    file: PathName | None = Field(
-        None,
-        description="File .jsonl (may be .gz) with the texts in place of a generator: an id and a text in each line. "
-        "{dataset} stands for the dataset's name.",
-    )
-    prompt: str | None = Field(
-        None, description="What the generator reads, with {query} in it. By default, as published; own needs it."
-    )
-    texts: Size | None = Field(None, description="Texts of a query. By default 8 for hyde, as its authors, and 1 else.")
-    seed: Seed = Field(0, description="Seed of the generator.")
-
-    def request(self) -> dict[str, Any]:
-        """Return what decides the texts, beside the generator."""
-        if self.file:
-            return {"file": self.file}
-        prompt, texts = PROMPTS[self.method]
-        return {"prompt": self.prompt or prompt, "texts": self.texts or texts, "seed": self.seed}
-
-    @property
-    def name(self) -> str:
-        """The name of the texts in paths: it is that of all systems and retrievers that share them."""
-        text = json.dumps([self.generator, self.request()])
-        return f"{self.generator or 'file'}-{self.method}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-
-    def _problems(self) -> Iterator[str]:
-        if (self.generator is None) == (self.file is None):
-            yield "needs a generator or a file, one of them"
-        for key in sorted({"prompt", "texts", "seed"} & self.model_fields_set if self.file else ()):
-            yield f"{key}: a file has its texts already; leave it out"
-        if self.generator and "{query}" not in (self.prompt or PROMPTS[self.method][0]):
-            yield "prompt: needs {query}, in whose place the query is put"
 
 
 class Rewritten(SystemEntry):

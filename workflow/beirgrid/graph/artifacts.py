@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config.systems import Rewriting
+from ..config.rewriters import Rewriting
 from ..core import paths
 from ..core.families import FAMILIES
 from .dag import output

@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import AfterValidator
 
 from ..analysis import reproduction as breuer
-from ..analysis.tables import EvaluatedDataset, by_units, read_dataset
+from ..analysis.dataset_scores import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
 from ..core import files, lineage, paths, provenance
 from ..core.errors import BeirgridError, DataError, quantity, say, show

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 
-from ..analysis.tables import EvaluatedDataset, compare_across
+from ..analysis.dataset_scores import EvaluatedDataset
+from ..analysis.tables import compare_across
 from ..config.load import merged
 from ..core import files, paths
 from ..core.errors import BeirgridError, DataError, column_lines, quantity, show, warn

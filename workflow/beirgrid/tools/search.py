@@ -168,7 +168,8 @@ def _queries(dataset: str, values: pd.Series[float], name: str, form: str) -> It
 
 def _cell(cell: Result, values: pd.DataFrame, metric: str) -> Iterator[str]:
     """Yield the means of a cell with their intervals, and its lowest and highest queries."""
-    from ..analysis.tables import intervals, stack
+    from ..analysis.dataset_scores import stack
+    from ..analysis.tables import intervals
 
     measured = stack(cell.dataset, {cell.system: values}, scores.main_metric(cell.scores))
     ends = intervals(measured).set_index("metric").loc[list(values), ["mean", "low", "high"]]
