@@ -273,6 +273,26 @@ def test_a_model_that_gives_nan_is_refused(tiny_models, tmp_path, capsys, aggreg
     assert re.search("the model gives NaN or infinite values for .* texts, first document", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_equal_documents_have_the_vectors_of_one(tiny_models, tmp_path, monkeypatch, aggregate):
+    """Within a block, in a later one, and where a block has no new text."""
+    monkeypatch.setattr(encode, "WINDOW", 3)
+    texts = [TEXTS[number] for number in (3, 5, 3, 1, 5, 1, 3, 5, 5, 2)]
+    (tmp_path / "once").mkdir()
+    for folder, read in ((tmp_path, texts), (tmp_path / "once", [*dict.fromkeys(texts)])):
+        assert encode_texts(folder / "0.npy", tiny_models["dense"], read, DENSE | _chunks(aggregate)) == 0
+    stored = []
+    for path in (tmp_path / "0.npy", tmp_path / "once/0.npy"):
+        with path.open("rb") as stream:
+            vectors = np.load(stream)
+            counts = np.load(stream) if aggregate == "max" else np.ones(len(vectors), np.int64)
+        stored.append(np.split(vectors, np.cumsum(counts)[:-1]))
+    once = dict(zip(dict.fromkeys(texts), stored[1], strict=True))
+    for text, vectors in zip(texts, stored[0], strict=True):
+        np.testing.assert_allclose(vectors, once[text], atol=1e-5)
+        np.testing.assert_array_equal(vectors, stored[0][texts.index(text)])
+
+
 # Configuration
 
 

@@ -104,6 +104,13 @@ class ChunkedEncoder(Chunked, Encoder[np.ndarray | TokenVectors]):
             else:
                 yield TokenVectors(vectors, counts) if self.chunks.aggregate == "max" else vectors
 
+    def concatenation(self, blocks: list[np.ndarray | TokenVectors]) -> np.ndarray | TokenVectors:
+        """Concatenate the vectors of blocks of documents, of which there is at least one."""
+        if self.chunks.aggregate != "max":
+            return np.concatenate(blocks)
+        vectors, counts = zip(*blocks, strict=True)
+        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+
 
 class ChunkedScorer(Chunked, Scorer):
     """Scores each chunk of a document with the query."""
