@@ -13,7 +13,7 @@ from ...results.permutations import permutations_of
 class Aggregate(Stage):
     """Tables of a grid, with verdicts."""
 
-    version = 20
+    version = 21
     kind = "report"
     of_grid = True
     outputs = {"record": paths.TABLES_RECORD}

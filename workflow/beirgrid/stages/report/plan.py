@@ -10,7 +10,7 @@ from ...graph.stage import Cost, Settings, Stage
 class Report(Stage):
     """Page of a grid whose cells are all finished."""
 
-    version = 22
+    version = 23
     packages = ("matplotlib",)
     kind = "report"
     of_grid = True
