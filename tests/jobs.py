@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers import rules
 
-from beirgrid.config.rewriters import Rewriting
+from beirgrid.config.query_changes import Rewriting
 
 # A system with a published expansion, which tests register.
 PUBLISHED = {

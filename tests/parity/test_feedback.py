@@ -18,13 +18,13 @@ from helpers import python, run_work
 
 from beirgrid.collections import collection
 from beirgrid.config.models import DenseModel
+from beirgrid.config.query_changes import Moves
 from beirgrid.core.compute import Compute
 from beirgrid.core.errors import DataError
 from beirgrid.encoders import open_encoder
 from beirgrid.runs import runs
 from beirgrid.search import flat, lucene
 from beirgrid.stages.feedback import work
-from beirgrid.stages.feedback.plan import Moves
 
 DENSE = DenseModel(family="dense", similarity="cosine")
 CPU = Compute(device="cpu", precision="float32")

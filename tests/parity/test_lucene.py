@@ -20,7 +20,7 @@ import pytest
 from helpers import main, python, quick_first
 
 from beirgrid.collections import collection
-from beirgrid.config.systems import Rm3
+from beirgrid.config.query_changes import Rm3
 from beirgrid.config.values import BM25_LANGUAGES
 from beirgrid.core.errors import BeirgridError, DataError
 from beirgrid.runs import runs

@@ -11,7 +11,7 @@ from small import collection
 
 from beirgrid import config
 from beirgrid.collections import rewriting
-from beirgrid.config.rewriters import Rewriting
+from beirgrid.config.query_changes import Rewriting
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid

@@ -19,8 +19,8 @@ from .datasets import *
 from .datasets import Corpus, Dataset
 from .models import *
 from .models import Model
+from .query_changes import *
 from .recipes import *
-from .rewriters import *
 from .systems import *
 from .systems import System
 from .values import LIST, MOST_COUNTED, Count, Entry, GridName, Name, Names, NotNegative, Refers, Seed, Size, once

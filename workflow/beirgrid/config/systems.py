@@ -17,7 +17,7 @@ from ..core.families import RETRIEVERS, families_with_role
 from ..measures import metric_key
 from .fusions import METHODS, PARAMETERS, FusionName, Norm
 from .models import HEADS, Chunks, Head, TrainedOn
-from .rewriters import Rewriting
+from .query_changes import Rewriting, Rm3
 from .values import LIST, Count, Entry, HubId, PathName, Positive, Refers, Revision, Seeds, Size
 
 _CHUNKS = Field(None, description="Read documents in chunks. By default, as the model's entry says.")
@@ -157,14 +157,6 @@ class SystemEntry(Entry):
     def _problems(self) -> Iterator[str]:
         if getattr(self, "head", None) and getattr(self, "chunks", None):
             yield "head: does not go with chunks"
-
-
-class Rm3(Entry):
-    """Words of the first documents that a query gets (RM3). Defaults and limits are those of Anserini."""
-
-    terms: Size = Field(10, description="Words that a query gets.")
-    documents: Annotated[int, Field(ge=1, le=50)] = Field(10, description="First documents, whose words these are.")
-    weight: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="Weight of the query's own words.")
 
 
 class Bm25(SystemEntry):

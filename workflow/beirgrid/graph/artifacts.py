@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..config.rewriters import Rewriting
+from ..config.query_changes import Rewriting
 from ..core import paths
 from ..core.families import FAMILIES
 from .dag import output

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..config.systems import Rm3
+from ..config.query_changes import Rm3
 from ..config.values import unread_by_bm25
 from ..core import files
 from ..core.errors import BeirgridError, DataError, quoted, say

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from ...config import entries
-from ...config.values import NotNegative, Refers, Size, SizeOrZero
+from ...config.query_changes import Moves
+from ...config.values import Refers
 from ...core import paths
 from ...graph import artifacts, model_entries
 from ...graph.grid import Grid
 from ...graph.sizes import Amounts, Sizes
 from ...graph.stage import Cost, Inputs, Settings, Stage
-
-
-class Moves(entries.Entry):
-    """How documents move a query. The defaults are those of pyserini."""
-
-    method: Literal["rocchio", "average"] = Field(
-        "rocchio",
-        description="The query is alpha × its vector + beta × the mean of the documents' vectors (rocchio), or the "
-        "mean of its vector and theirs (average).",
-    )
-    documents: Size = Field(3, description="First documents that move a query towards them.")
-    alpha: NotNegative = Field(0.9, description="Weight of the query.")
-    beta: NotNegative = Field(0.1, description="Weight of the mean of the first documents.")
-    negatives: SizeOrZero = Field(0, description="Last documents of the run that move a query away from them.")
-    gamma: NotNegative = Field(0.1, description="Weight of the mean of these last documents.")
-
-    def _problems(self) -> Iterator[str]:
-        given = self.model_fields_set
-        if self.method == "average":
-            yield from (f"{key}: average takes documents alone" for key in sorted(given - {"method", "documents"}))
-        elif "gamma" in given and not self.negatives:
-            yield "gamma: weighs the last documents: say how many in negatives"
-
-    def sides(self, ids: list[str]) -> tuple[list[str], list[str]]:
-        """Return the documents of a ranking that a query moves to, and those that it moves away from."""
-        return ids[: self.documents], ids[-self.negatives :] if self.negatives else []
 
 
 class FeedbackSystem(entries.SystemEntry):

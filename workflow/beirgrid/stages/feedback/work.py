@@ -11,6 +11,7 @@ import numpy as np
 
 from ...collections import collection
 from ...config.models import DenseModel
+from ...config.query_changes import Moves
 from ...config.values import Size
 from ...core.compute import Compute
 from ...core.provenance import Artifact, Facts
@@ -21,7 +22,6 @@ from ...runs import runs
 from ...runs.opened import OpenPart, OpenSystem
 from ...runs.restrictions import Found, Restrictions
 from ...search import flat
-from .plan import Moves
 
 
 class _Search(NamedTuple):

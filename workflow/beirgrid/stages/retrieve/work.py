@@ -14,7 +14,8 @@ import numpy as np
 
 from ...collections import collection, rewriting
 from ...config.models import DenseModel, Model, ModelEntry
-from ...config.systems import AnyIndex, Rm3
+from ...config.query_changes import Rm3
+from ...config.systems import AnyIndex
 from ...config.values import Size
 from ...core import provenance
 from ...core.compute import Compute

@@ -1,4 +1,4 @@
-"""Texts in place of queries: what a generator is asked for them, or the file that has them."""
+"""How systems change queries: by RM3, by feedback, and by texts in their place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,42 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..core.families import WRITERS
-from .values import Entry, PathName, Refers, Seed, Size
+from .values import Entry, NotNegative, PathName, Refers, Seed, Size, SizeOrZero
+
+
+class Rm3(Entry):
+    """Words of the first documents that a query gets (RM3). Defaults and limits are those of Anserini."""
+
+    terms: Size = Field(10, description="Words that a query gets.")
+    documents: Annotated[int, Field(ge=1, le=50)] = Field(10, description="First documents, whose words these are.")
+    weight: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="Weight of the query's own words.")
+
+
+class Moves(Entry):
+    """How documents move a query. The defaults are those of pyserini."""
+
+    method: Literal["rocchio", "average"] = Field(
+        "rocchio",
+        description="The query is alpha × its vector + beta × the mean of the documents' vectors (rocchio), or the "
+        "mean of its vector and theirs (average).",
+    )
+    documents: Size = Field(3, description="First documents that move a query towards them.")
+    alpha: NotNegative = Field(0.9, description="Weight of the query.")
+    beta: NotNegative = Field(0.1, description="Weight of the mean of the first documents.")
+    negatives: SizeOrZero = Field(0, description="Last documents of the run that move a query away from them.")
+    gamma: NotNegative = Field(0.1, description="Weight of the mean of these last documents.")
+
+    def _problems(self) -> Iterator[str]:
+        given = self.model_fields_set
+        if self.method == "average":
+            yield from (f"{key}: average takes documents alone" for key in sorted(given - {"method", "documents"}))
+        elif "gamma" in given and not self.negatives:
+            yield "gamma: weighs the last documents: say how many in negatives"
+
+    def sides(self, ids: list[str]) -> tuple[list[str], list[str]]:
+        """Return the documents of a ranking that a query moves to, and those that it moves away from."""
+        return ids[: self.documents], ids[-self.negatives :] if self.negatives else []
+
 
 # What a generator is asked for a query, and how many texts, by method. HyDE: Gao et al. 2022 (arXiv 2212.10496), the
 # prompt for web search and the number of passages of the authors' code. query2doc: Wang et al. 2023 (arXiv 2303.07678),
