@@ -400,12 +400,13 @@ def test_latency_measures_what_it_can_and_names_the_rest(plant, capsys):
     }
     for name, why in left_out.items():
         assert f"{name} is left out: {why}" in shown.err
-    [heads, _, row, approximate] = shown.out.splitlines()
+    [heads, _, row, feedback, approximate] = shown.out.splitlines()
     assert row.split()[:3] == ["bm25", "retrieve", "1000"]
+    assert feedback.split()[:3] == ["bm25-rm3", "retrieve", "1000"]
     table = pd.read_csv("results/grids/grid/tables/latency.csv")
-    assert table["system"].tolist() == ["bm25", "int8"]
+    assert table["system"].tolist() == ["bm25", "bm25-rm3", "int8"]
     assert f"{table['p50_ms'][0]:.1f}" == row.split()[3]
     assert heads.split()[-1] == "recall_of_exact"
     assert np.isnan(table["recall_of_exact"][0])
-    assert f"{table['recall_of_exact'][1]:.3f}" == approximate.split()[-1]
-    assert table["recall_of_exact"][1] > 0.5
+    assert f"{table['recall_of_exact'][2]:.3f}" == approximate.split()[-1]
+    assert table["recall_of_exact"][2] > 0.5

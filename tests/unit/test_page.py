@@ -224,7 +224,8 @@ def test_published_values_are_a_page_without_a_run(capsys):
     for absent in ("published", "costs", "steps"):
         assert f'id="{absent}"' not in page
         assert f'href="#{absent}"' not in page
-    assert [path.name for path in Path("results").rglob("*") if path.is_file()] == ["index.html"]
+    figures = {f"scores.{suffix}" for suffix in ("svg", "pdf", "png")}
+    assert {path.name for path in Path("results").rglob("*") if path.is_file()} == {"index.html", *figures}
 
 
 def test_columns_that_are_empty_for_each_metric_are_hidden():

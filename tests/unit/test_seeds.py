@@ -295,7 +295,7 @@ def test_a_seed_that_lacks_a_dataset_has_no_mean_over_the_datasets(several):
     assert (over["seeds"], over["of"]) == (2, 3)
     table = table_files.wide(found, grid, "ndcg@10")
     assert table["text"].loc["mean of y, x (without m)", "s"] == "incomplete"
-    known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False}
+    known = {"y": True, "m": True, "x": False, "mean of y, x (without m)": False, "mean of 3 datasets": False}
     assert table["signs"]["s"].str.contains("±").to_dict() == known
 
 
