@@ -232,7 +232,7 @@ def test_no_text_is_shown_where_the_licence_forbids_it(grid):
     datasets = grid.summary.datasets
     hidden = datasets["one"].model_copy(update={"show_text": False})
     summary = grid.summary.model_copy(update={"datasets": {**datasets, "one": hidden}})
-    page = report.illustrated(summary, answer_files.read_answers(grid.folder / "tables"))
+    page = report.illustrated(summary, answer_files.read_answers(grid.folder / "tables"), grid.folder)
     for name, shown in (("one", False), ("two", True)):
         per_query, documents = (pages.packed(page, pack)[name] for pack in ("per-query", "documents"))
         rows = [row for rows in documents["queries"].values() for row in rows]

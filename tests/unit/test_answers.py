@@ -82,6 +82,10 @@ def grid(tmp_path, monkeypatch) -> GridSummary:
     return summary
 
 
+def _without_pictures(grid: GridSummary, answers: Answers, _: Path) -> str:
+    return report.render(grid, answers)
+
+
 def save(grid: GridSummary) -> None:
     files.write_text(SUMMARY, grid.model_dump_json())
 
@@ -284,7 +288,7 @@ def test_damaged_and_foreign_files_are_never_a_number(grid, damage, message, mon
 @pytest.mark.parametrize(("kept", "said"), [("a" * 16, ""), (finished.SETTINGS, ": model.max_length 256 → 128")])
 def test_a_cell_that_another_grid_replaced_says_so_and_is_no_failure(grid, kept, said, monkeypatch, capsys):
     """``kept`` is the digest of the settings of the record that the other grid has kept."""
-    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", report.render)  # without pictures
+    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", _without_pictures)
     path = Path(grid.cells[0].records[-1])
 
     def asked(place: Path, length: int, key: str) -> None:
@@ -336,7 +340,7 @@ def test_a_cell_that_another_grid_replaced_says_so_and_is_no_failure(grid, kept,
     ),
 )
 def test_queries_that_count_0_are_told_beside_the_number(grid, lost, lacking, said, monkeypatch):
-    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", report.render)  # without pictures
+    monkeypatch.setattr("beirgrid.tools.reporting.illustrated", _without_pictures)
     before = [f"results/runs/t{i}.json" for i in range(len(lacking))]
     for path, number in zip(before, lacking, strict=True):
         facts = {"source": Path(path).stem, "queries": 8, "queries_lacking": number}

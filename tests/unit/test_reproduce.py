@@ -10,6 +10,7 @@ from beirgrid.__main__ import main
 from beirgrid.config.entries import TOLERANCES
 from beirgrid.config.names import local_name
 from beirgrid.graph.summaries import PUBLISHED
+from beirgrid.page.answer import Answer
 from beirgrid.results import published
 from beirgrid.results.answers import Answers
 from beirgrid.stages.aggregate.work import judge
@@ -95,9 +96,12 @@ def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
     empty = {name: pd.DataFrame() for name in Answers._fields}
     record = {"packages": {"beirgrid": "1.2", "torch": "9"}, "finished": "2026-01-02T03:04:05", "cpus": 3}
     again = pd.DataFrame({"system": ["bm25-flat"], "dataset": "scifact", "metric": "ndcg@10", "independent": 0.6788})
-    text = "\n".join(results.page(Answers(**empty | {"scores": scores, "verdicts": verdicts}), [record], again))
+    answers = Answers(**empty | {"scores": scores, "verdicts": verdicts})
+    answered = Answer(["a is better."], [], [])
+    text = "\n".join(results.page(answers, answered, [record], again))
     values = "0.6788 | 0.6000 to 0.7000 | 0.6788 | 0.6789 | -0.0001"
     assert f"| scifact | `bm25-flat` | nDCG@10 | {values} | reproduced | pyserini" in text
     assert "2026-01-02, 3 cores of" in text
+    assert "\na is better.\n" in text
     assert "beirgrid 1.2, torch 9." in text
     assert "| 24 of 24 published values, 90 of 90 independent values on six more collections |" in text

@@ -121,9 +121,13 @@ def test_all_keys_of_a_slice_choose_its_queries(here, entry, kept):
         (
             {"least_words": 13},
             "",
-            "datasets.x.slices.bad: 0 of 12 queries: a slice has some, and not all. Change its keys",
+            "queries.parquet (datasets.x.slices.bad): 0 of 12 queries: a slice has some, and not all. Change its keys",
         ),
-        ({"most_words": 12}, "", "datasets.x.slices.bad: 12 of 12 queries: a slice has some, and not all"),
+        (
+            {"most_words": 12},
+            "",
+            "queries.parquet (datasets.x.slices.bad): 12 of 12 queries: a slice has some, and not all",
+        ),
         ({"column": "sort", "value": 1}, "", "datasets.x.slices.bad.column: no query has a key 'sort' in the source"),
     ],
 )
@@ -300,13 +304,13 @@ def test_a_slice_by_a_decontaminated_set_is_fetched_at_the_commit_that_mteb_pins
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ({"q99": "word"}, "datasets.x.slices.bad.dataset: it has the query 'q99', which is not judged here"),
-        ({"q0": "another"}, "datasets.x.slices.bad.dataset: its query 'q0' has another text than here: 'another'"),
+        ({"q99": "word"}, "others.parquet: it has the query 'q99', which is not judged here"),
+        ({"q0": "another"}, "others.parquet: its query 'q0' has another text than here: 'another'"),
     ],
 )
 def test_a_set_of_other_queries_chooses_none(others, message):
     with pytest.raises(DataError, match=message):
-        slices.in_both("datasets.x.slices.bad", WORDS, others)
+        slices.in_both("others.parquet", WORDS, others)
 
 
 # Seen in training

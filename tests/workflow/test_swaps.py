@@ -34,6 +34,7 @@ from beirgrid.graph.stage import Output, Stage
 CORPORA = ("one", "two")
 SHARDS, SIZE = 3, 8
 DATASETS = {"one": "one", "again": "one", "two": "two"}
+SLICES = {"one": {"seen": {"seen_in": "again"}, "both": {"dataset": "again"}}}
 # Entries of models by family. Of each, there is a second model of the same shape.
 FAMILIES: dict[str, dict[str, Any]] = {
     "dense": {"family": "dense", "similarity": "cosine"},
@@ -115,7 +116,12 @@ def _grid() -> Grid:
     raw = {
         "corpora": {name: {"source": "local", "path": f"data/{name}", "documents": SIZE * SHARDS} for name in CORPORA},
         "datasets": {
-            name: {"corpus": corpus, "split": "dev" if name == "again" else "test"} for name, corpus in DATASETS.items()
+            name: {
+                "corpus": corpus,
+                "split": "dev" if name == "again" else "test",
+                "slices": SLICES.get(name, {}),
+            }
+            for name, corpus in DATASETS.items()
         },
         "models": {**MODELS, **TOWERS, **TRAINING},
         "systems": SYSTEMS,
@@ -168,8 +174,7 @@ def _linked(source: Path, target: Path) -> None:
 
 
 def _jobs(grid: Grid) -> list[Job]:
-    ends = [artifacts.scores(grid, *cell) for cell in grid.runs]
-    ends += [output(paths.MARGINS, model=f"gpl@{corpus}") for corpus in CORPORA]
+    ends = [*artifacts.ends(grid), *(output(paths.MARGINS, model=f"gpl@{corpus}") for corpus in CORPORA)]
     return jobs_behind(
         grid, *ends, artifacts.checkpoint(grid, "gpl", "one"), artifacts.checkpoint(grid, "trained", "one")
     )

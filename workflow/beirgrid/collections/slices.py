@@ -34,11 +34,11 @@ def of_value(key: str, column: str, value: object, queries: Iterable[Query]) -> 
     return {query for query, of_query in found.items() if of_query == value}
 
 
-def in_both(key: str, texts: Mapping[str, str], others: Mapping[str, str]) -> set[str]:
+def in_both(place: str, texts: Mapping[str, str], others: Mapping[str, str]) -> set[str]:
     """Return the queries of another dataset; raise DataError if one is not judged here, or has another text."""
     for query, text in others.items():
         if query not in texts:
-            raise DataError(f"{key}.dataset: it has the query {quoted(query)}, which is not judged here")
+            raise DataError(f"{place}: it has the query {quoted(query)}, which is not judged here")
         if text.split() != texts[query].split():
-            raise DataError(f"{key}.dataset: its query {quoted(query)} has another text than here: {quoted(text)}")
+            raise DataError(f"{place}: its query {quoted(query)} has another text than here: {quoted(text)}")
     return {*others}

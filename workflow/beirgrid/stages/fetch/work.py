@@ -104,15 +104,15 @@ def fetch_slice(
     if entry.column and dataset and corpus_entry:
         met.append(slices.of_value(name, entry.column, entry.value, open_source(corpus_entry).queries(dataset)))
     if others:
-        met.append(slices.in_both(name, texts, collection.read_queries(others)))
+        met.append(slices.in_both(f"{others} ({name}.dataset)", texts, collection.read_queries(others)))
     if training:
         corpus, qrels = tested
         met.append(overlaps.seen(overlaps.texts(corpus, qrels, queries), overlaps.texts(*training)))
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
     if not 0 < len(kept) < len(texts):
-        place = f"{resolve_path(entry.path)} ({name})" if entry.path else name
+        file = resolve_path(entry.path) if entry.path else queries
         number = f"{len(kept):,} of {quantity(len(texts), 'query')}"
-        raise DataError(f"{place}: {number}: a slice has some, and not all. Change its keys")
+        raise DataError(f"{file} ({name}): {number}: a slice has some, and not all. Change its keys")
     return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
 
 
