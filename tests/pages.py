@@ -84,12 +84,17 @@ def tables(grid: GridSummary, states: dict[tuple[str, str], tuple[str, str]] | N
             tests.append(row)
         for first, second in itertools.combinations(done, 2):
             pair = {"dataset": dataset, "metric": metric, "queries": 300, "system": first, "other": second}
-            difference = values[first] - values[second]
-            pairs.append({**pair, **_tests(difference), "p_tukey": 0.4 if abs(difference) < 0.03 else 0.02})
+            pairs.append({**pair, **_tests(values[first] - values[second]), "p_tukey": 0.02})
     table = answers.typed("scores", pd.DataFrame(scores))
     made = {"scores": table, "verdicts": judge(table, published, {"paper": 0.01}), "costs": costs(grid)}
     found = {"significance": tests, "pairs": pairs, "across": _across(grid, table)}
     return answers_of(**made, **{name: pd.DataFrame(rows) for name, rows in found.items()})
+
+
+def with_open_pairs(found: Answers) -> Answers:
+    """Return tables in which systems that are nearer than 0.03 cannot be told apart."""
+    pairs = found.pairs.assign(p_tukey=found.pairs["p_tukey"].where(found.pairs["difference"].abs() >= 0.03, 0.4))
+    return found._replace(pairs=pairs)
 
 
 def answers_of(**tables: pd.DataFrame) -> Answers:

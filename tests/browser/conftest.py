@@ -77,4 +77,4 @@ def paper() -> GridSummary:
 @pytest.fixture(scope="session")
 def paper_page(paper) -> str:
     """The report of that grid, which most tests open."""
-    return render(paper, pages.tables(paper))
+    return render(paper, pages.with_open_pairs(pages.tables(paper)))
