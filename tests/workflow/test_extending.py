@@ -110,7 +110,7 @@ def test_the_system_of_a_new_stage_is_everywhere(ran, tmp_path):
     page = (tables.parent / "report/index.html").read_text()
     assert page.count("bm25-minilm") > 5
     summary = json.loads((tables.parent / "grid.json").read_text())
-    assert summary["families"]["bm25-minilm"] == "lexical"
+    assert summary["families"]["bm25-minilm"] == "rescored"
     unfinished = (*grid[:2], "--directory", str(tmp_path), "--format", "json")
     plan = json.loads(run_copy(checkout, "beirgrid", "plan", *unfinished))
     assert plan["rules"]["rescore"]["jobs"] == 1

@@ -42,7 +42,7 @@ def scores(work: Path) -> dict[str, dict[str, str]]:
 def test_a_set_without_qrels_runs_and_is_evaluated_once_it_is_judged(work, told, monkeypatch):
     assert "15 documents" in told("init", "notes", "--documents", "docs")
     said = told("queries", "notes", "--from", "queries.txt")
-    assert "queries seem to hold an e-mail address: q6" in said
+    assert "query seems to hold an e-mail address: q6" in said
     assert "notes: 5 queries" in said
     path = work / "notes/queries.jsonl"
     path.write_text(path.read_text().replace('"stratum": ""', '"synthetic": true', 1))

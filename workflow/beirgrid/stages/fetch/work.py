@@ -106,6 +106,8 @@ def fetch_slice(
     if others:
         met.append(slices.in_both(f"{others} ({name}.dataset)", texts, collection.read_queries(others)))
     if training:
+        if (len(tested), len(training)) != (2, 3):
+            raise DataError(f"{training[0]}: a slice needs two files of its dataset and three of its training set")
         corpus, qrels = tested
         met.append(overlaps.seen(overlaps.texts(corpus, qrels, queries), overlaps.texts(*training)))
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
