@@ -354,7 +354,7 @@ def test_a_loader_of_mteb_runs_in_our_encoder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_images(monkeypatch):
-    """Let models open that also read images: mteb asks for torchvision, which no text needs."""
+    """Provide torchvision, which mteb asks for with models that also read images. No text needs it."""
     monkeypatch.setattr(ModelMeta, "_missing_dependencies", staticmethod(lambda groups: []))
 
 
