@@ -409,6 +409,10 @@ class ListwiseReranker(ModelEntry):
             yield f"step: {self.step} is more than the window of {self.window}, so documents would be left out"
 
 
+# Maximum tokens per query that a query generator writes (Nogueira and Lin, docTTTTTquery).
+QUERY_LENGTH = 64
+
+
 class QueryGenerator(ModelEntry):
     """A T5 that writes queries for a document (docT5query)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
 from itertools import chain
@@ -20,6 +19,7 @@ from ..core.progress import Progress
 from . import cutting
 from .base import HeadedModel, PairScorer
 from .engine import Tokens
+from .protocol import digest_of
 
 # Tokens of the longest answer of a chat model.
 _ANSWER = 128
@@ -175,6 +175,5 @@ class ChatWriter(DecoderChat):
         return written
 
     def _write(self, text: str, seed: str) -> str:
-        digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
-        torch.manual_seed(int.from_bytes(digest[:8], "big"))
+        torch.manual_seed(int.from_bytes(digest_of(seed, text)[:8], "big"))
         return self.answer(str, text)

@@ -106,10 +106,8 @@ class ChunkedEncoder(Chunked, Encoder[np.ndarray | TokenVectors]):
 
     def concatenation(self, blocks: list[np.ndarray | TokenVectors]) -> np.ndarray | TokenVectors:
         """Concatenate the vectors of blocks of documents, of which there is at least one."""
-        if self.chunks.aggregate != "max":
-            return np.concatenate(blocks)
-        vectors, counts = zip(*blocks, strict=True)
-        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+        of_chunks = [block for block in blocks if isinstance(block, TokenVectors)]
+        return TokenVectors.concatenated(of_chunks) if of_chunks else np.concatenate(blocks)
 
 
 class ChunkedScorer(Chunked, Scorer):

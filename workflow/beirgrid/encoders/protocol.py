@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +29,11 @@ def parts(items: Sequence[ItemT], size: int = WINDOW) -> Iterator[list[ItemT]]:
     """Yield the items in order, ``size`` at a time."""
     for start in range(0, len(items), size):
         yield list(items[start : start + size])
+
+
+def digest_of(seed: int | str, text: str) -> bytes:
+    """Return 32 bytes for the random numbers of a text. They depend on the seed and the text alone."""
+    return hashlib.sha256(f"{seed}\n{text}".encode()).digest()
 
 
 class OpenModel:
@@ -127,8 +133,7 @@ class TokenRows(Encoder[TokenVectors], Scorer):
     def concatenation(self, blocks: list[TokenVectors]) -> TokenVectors:
         """Concatenate the vectors of all blocks."""
         none = TokenVectors(np.zeros((0, self.dimension), np.float32), np.zeros(0, np.int64))
-        vectors, counts = zip(none, *blocks, strict=True)
-        return TokenVectors(np.concatenate(vectors), np.concatenate(counts))
+        return TokenVectors.concatenated([none, *blocks])
 
     def score(self, queries: list[str], documents: list[str], *, progress: Progress | None = None) -> np.ndarray:
         """Return the score of each pair: float32 [pairs], the sum over the query's tokens of the best product (MaxSim).

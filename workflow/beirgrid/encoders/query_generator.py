@@ -6,7 +6,6 @@ values.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,16 +17,15 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..config import models
+from ..config.models import QUERY_LENGTH as QUERY_LENGTH  # the bench sets another
 from ..core.compute import Runtime
 from ..core.errors import DataError
 from ..core.progress import Progress
 from .base import HeadedModel
 from .engine import Tokens
 from .guards import check_finite
-from .protocol import parts
+from .protocol import digest_of, parts
 
-# Maximum tokens per query (Nogueira and Lin, docTTTTTquery).
-QUERY_LENGTH = 64
 # Tokens that each concurrently sampled query takes from a batch's budget, for its keys and values.
 TOKENS_PER_ROW = 8
 # Steps between checks for finished rows (each check waits for the GPU).
@@ -244,8 +242,7 @@ def attend(
 
 def random_numbers(seed: int, text: str, queries: int) -> np.ndarray:
     """Derive random numbers in [0, 1) from seed and text only: float32 [queries, QUERY_LENGTH]."""
-    digest = hashlib.sha256(f"{seed}\n{text}".encode()).digest()
-    generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "big")))
+    generator = np.random.Generator(np.random.Philox(int.from_bytes(digest_of(seed, text)[:16], "big")))
     return generator.random((queries, QUERY_LENGTH), np.float32)
 
 

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from ..collections import downloads
 from ..config import entries
 from ..config.entries import LocalCorpus
-from ..config.models import Chunks
+from ..config.models import QUERY_LENGTH, Chunks
 from ..config.mteb_collections import WORD_BYTES
 from ..core import files
 from ..core.checkout import resolve_path
@@ -37,8 +37,6 @@ SPARSE_TERMS = {"sparta": 2000, "splade": 300, "bge-m3": 100}
 # words, at 2.7e11 to 2.3e11 model_flops). GPU: three times that, not measured: a decoder step starts some 500 small
 # kernels and reads all keys and values, where a GPU gains less than in matrix products.
 SAMPLED_PIECES = 16
-# Tokens of the longest text of a query generator (encoders/query_generator.py).
-QUERY_PIECES = 64
 SAMPLING_COST = {"cpu": 0.33, "cuda": 1.0}
 # Cost of training relative to encoding the same texts: three times the arithmetic, in a library that pads. From the
 # demo's two to three minutes of training on 2 cores (README). On a GPU, it is not measured.
@@ -218,7 +216,7 @@ class Sizes:
         """Return the work of writing texts for queries, each as long as it may be: of a model, or of a server."""
         entry = self.config.models[model]
         longest = entry.endpoint.longest_answer() if entry.endpoint else 0
-        pieces = longest or getattr(entry, "tokens", QUERY_PIECES)
+        pieces = longest or getattr(entry, "tokens", QUERY_LENGTH)
         if not entry.endpoint:
             return self.writing(model, queries, words, queries * texts * pieces / SAMPLED_PIECES)
         price = entry.endpoint.price

@@ -42,6 +42,12 @@ class TokenVectors(NamedTuple):
     vectors: np.ndarray
     counts: np.ndarray
 
+    @classmethod
+    def concatenated(cls, blocks: Iterable[TokenVectors]) -> TokenVectors:
+        """Concatenate the texts of blocks, of which there is at least one."""
+        vectors, counts = zip(*blocks, strict=True)
+        return cls(np.concatenate(vectors), np.concatenate(counts))
+
     def by_text(self) -> list[np.ndarray]:
         """Split into the vectors of each text, float32 [tokens, dimension]."""
         return np.split(self.vectors, np.cumsum(self.counts)[:-1]) if len(self.counts) else []
