@@ -18,8 +18,14 @@ import numpy as np
 from beirgrid.search import maxsim
 
 SMALL = os.environ.get("BENCH") == "small"
-DOCUMENTS, QUERIES, DIMENSION, DEPTH, CANDIDATES = (30 if SMALL else 2_000), (3 if SMALL else 30), 128, 100, 100
-TOKENS, QUERY_TOKENS, WORDS = 240, 32, 2_000
+DOCUMENTS = 30 if SMALL else 2_000
+QUERIES = 3 if SMALL else 30
+DIMENSION = 128
+DEPTH = 100
+CANDIDATES = 100
+TOKENS = 240
+QUERY_TOKENS = 32
+WORDS = 2_000
 
 
 def vectors(rng: np.random.Generator, texts: int, tokens: int) -> maxsim.TokenVectors:

@@ -63,7 +63,8 @@ def _run(*command: str | Path, first: Path | None = None) -> subprocess.Complete
 
 @pytest.mark.parametrize("fields", ["flat", "multifield"])
 def test_both_lucenes_give_one_run_of_the_demo(newest, tmp_path, fields):
-    demo, runs = ROOT / "workflow/resources/demo", []
+    demo = ROOT / "workflow/resources/demo"
+    runs = []
     for name, first in (("anserini-1.7.1", None), ("anserini-2.3.0", newest)):
         assert name in _run("-c", SEARCH, demo, tmp_path / name, fields, first=first).stderr
         runs.append((tmp_path / name / "run.json").read_bytes())

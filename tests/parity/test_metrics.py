@@ -251,7 +251,8 @@ def test_evaluate_tells_both_values_where_trec_eval_10_has_another_order(tmp_pat
     }
     differ = [query for query, order in orders.items() if order != trec_order(run[query])]
     ranks = {query: {document: -float(rank) for rank, document in enumerate(order)} for query, order in orders.items()}
-    there, here = trec_values(qrels, ranks), trec_values(qrels, run)
+    there = trec_values(qrels, ranks)
+    here = trec_values(qrels, run)
     command = ["evaluate", "--run", "some.run", "--qrels", "qrels.txt", "--metrics", "ndcg@10", "recall@1000", "p@1"]
     assert main(command) == 0
     told = capsys.readouterr().err

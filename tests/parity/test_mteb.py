@@ -359,11 +359,14 @@ def no_images(monkeypatch):
 
 
 def test_token_vectors_of_mtebs_loader_are_those_of_plain_code(tiny_models, tmp_path, no_images, monkeypatch):
-    folder, name = tiny_models["late-interaction"], "perplexity-ai/pplx-embed-v2-late-0.6b"
+    folder = tiny_models["late-interaction"]
+    name = "perplexity-ai/pplx-embed-v2-late-0.6b"
     entry = registry.model_facts(name)["entry"]
     assert (entry["engine"], entry["family"]) == ("mteb", "late-interaction")
-    paper, encoder = Paper(folder, "[Q] ", "[D] "), opened("late-interaction", folder, entry)
-    read, asked = [paper.document(text, 100) for text in TEXTS], [paper.query(text, 32) for text in TEXTS]
+    paper = Paper(folder, "[Q] ", "[D] ")
+    encoder = opened("late-interaction", folder, entry)
+    read = [paper.document(text, 100) for text in TEXTS]
+    asked = [paper.query(text, 32) for text in TEXTS]
     for found, expected in ((encoder.encode_documents(TEXTS), read), (encoder.encode_queries(TEXTS), asked)):
         assert found.counts.tolist() == [len(vectors) for vectors in expected]
         np.testing.assert_allclose(found.vectors, np.concatenate(expected), atol=1e-4)
@@ -384,13 +387,15 @@ def test_token_vectors_of_mtebs_loader_are_those_of_plain_code(tiny_models, tmp_
 @pytest.mark.parametrize("task", ["NQ", "AskUbuntuDupQuestions"])  # mteb makes rows of all terms for a reranking task
 def test_weights_of_mtebs_loader_are_those_of_plain_code(tiny_models, no_images, task):
     """Of a model whose code its entry allows."""
-    folder, name = tiny_models["splade"], "naver/v-splade-quality"
+    folder = tiny_models["splade"]
+    name = "naver/v-splade-quality"
     with pytest.raises(ConfigError, match="it brings code of its own"):
         registry.model_facts(name)
     entry = registry.model_facts(name, trusted=True)["entry"] | {"trust_remote_code": True, "task": task}
     assert (entry["engine"], entry["family"]) == ("mteb", "sparse")
     encoder = opened("sparse", folder, entry)
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
     with torch.inference_mode():
         logits = [model(**tokenizer(text, return_tensors="pt")).logits[0] for text in TEXTS]
     expected = np.stack([of_text.amax(0).relu().log1p().numpy() for of_text in logits])

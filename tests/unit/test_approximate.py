@@ -113,7 +113,8 @@ def test_binary_vectors_rank_as_in_sentence_transformers(tmp_path, shards, dimen
 
 def _bytes(vectors: np.ndarray) -> np.ndarray:
     """Return the vectors that one byte per dimension can hold: the middle of each of 255 steps of the range."""
-    low, size = vectors.min(0), np.ptp(vectors, axis=0)
+    low = vectors.min(0)
+    size = np.ptp(vectors, axis=0)
     return low + (np.floor((vectors - low) / size * 255) + 0.5) / 255 * size
 
 

@@ -207,7 +207,8 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
 
 
 def test_what_differs_between_models_is_told_in_words(copy, capsys):
-    model, run = "results/models/m/model.json", "results/runs/s/x.json"
+    model = "results/models/m/model.json"
+    run = "results/runs/s/x.json"
     for side, pooling, length, first, depth in (
         (
             "a",

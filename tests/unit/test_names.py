@@ -184,7 +184,8 @@ def test_code_that_one_configuration_trusts_is_refused_in_another_one_beside_the
 
 def test_models_of_mtebs_sparse_and_late_interaction_loaders_join_a_grid(monkeypatch, capsys):
     """With the packages named that their loaders need and that are not installed."""
-    late, sparse = "perplexity-ai/pplx-embed-v2-late-0.6b", "naver/v-splade-quality"
+    late = "perplexity-ai/pplx-embed-v2-late-0.6b"
+    sparse = "naver/v-splade-quality"
     monkeypatch.setattr(registry, "_is_installed", lambda need: need.name != "torchvision")
     found = load(late, sparse, models={sparse: {"trust_remote_code": True}})
     told = capsys.readouterr().err

@@ -30,7 +30,8 @@ def noisy(kind: type[Encoder[Any]], read: list[str]) -> Encoder[Any]:
     """Return an encoder whose vectors tell the number of the text among all that it read, as rounding might."""
 
     class Noisy(kind):  # type: ignore[misc, valid-type]
-        precision, dimension = "float32", DIMENSION
+        precision = "float32"
+        dimension = DIMENSION
         numbers = count(1)
 
         def facts(self) -> dict[str, str]:

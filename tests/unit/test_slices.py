@@ -165,7 +165,8 @@ def test_means_of_a_slice_and_of_its_complement_give_the_whole(here, seed):
 
 
 def test_a_slice_stands_beside_its_dataset_and_in_no_mean(here, made):
-    (_, plain), (_, sliced) = made["plain"], made["sliced"]
+    _, plain = made["plain"]
+    _, sliced = made["sliced"]
     for name in ("across", "zero_shot", "costs", "efficiency", "seeds"):
         pd.testing.assert_frame_equal(getattr(plain, name), getattr(sliced, name))
     for name in ("scores", "significance", "pairs", "verdicts", "per_query"):

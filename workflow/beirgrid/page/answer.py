@@ -73,7 +73,7 @@ def _slices(grid: GridSummary, answers: Answers) -> Iterator[str]:
         if others:
             sentences.append(_unplanned(answers.pairs, tests, lead, [row.system for row in others])[0])
         yield " ".join(sentences)
-    if left := len(grid.slices) - _SLICES if len(grid.slices) > _SLICES else 0:
+    if (left := len(grid.slices) - _SLICES) > 0:
         yield f"{quantity(left, 'more slice is', 'more slices are')} in the tables."
 
 
