@@ -33,7 +33,7 @@ from beirgrid.runs.metrics import evaluate_run
 from beirgrid.stages.aggregate.work import collect_scores
 from beirgrid.tools.reproduce import _datasets
 
-QWEN = "Qwen/Qwen3-Embedding-0.6B"
+QWEN = "Qwen/Qwen3-Embedding-4B"
 BRIGHT, COMMIT = "BrightBiologyRetrieval", "c26703e6600d97c579ee2985f16cf307db13ed85"
 
 
@@ -45,7 +45,9 @@ def _here(tmp_path, monkeypatch):
 def load(*datasets, systems=("bm25",), **more):
     found = tracked_configuration()
     found["grid"] = {"systems": list(systems), "datasets": list(datasets)}
-    return config.load(found | {key: {**found[key], **value} for key, value in more.items()})
+    loaded = config.load(found | {key: {**found[key], **value} for key, value in more.items()})
+    lock.write()
+    return loaded
 
 
 def test_a_benchmark_is_the_datasets_of_its_tasks():
@@ -103,7 +105,7 @@ def test_every_benchmark_and_task_expands_or_says_why_not():
 
 def test_prompts_follow_the_task_of_a_collection():
     def model(*datasets):
-        return load(*datasets, systems=[QWEN]).models["Qwen__Qwen3-Embedding-0.6B"]
+        return load(*datasets, systems=[QWEN]).models["Qwen__Qwen3-Embedding-4B"]
 
     model("scifact")
     assert "NanoNQRetrieval" not in lock.names()["models"][QWEN]["tasks"]

@@ -19,8 +19,10 @@ from beirgrid.config import entries, lock, names, registry
 from beirgrid.core import files
 from beirgrid.core.errors import ConfigError
 from beirgrid.graph.grid import Grid
+from beirgrid.results import published
 
-QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-0.6B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
+OWN_M3 = {"family": "dense", "checkpoint": "BAAI/bge-m3", "revision": "a" * 40, "similarity": "dot", "max_length": 99}
+QWEN, M3, MINILM = "Qwen/Qwen3-Embedding-4B", "BAAI/bge-m3", "cross-encoder/ms-marco-MiniLM-L12-v2"
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +38,10 @@ def raw(columns, datasets=("scifact", "nfcorpus"), **more) -> dict:
 
 
 def load(*systems, datasets=("scifact", "nfcorpus"), **more):
-    return config.load(raw(systems, datasets, **more))
+    """Return what a run loads, which keeps what it looks up."""
+    found = config.load(raw(systems, datasets, **more))
+    lock.write()
+    return found
 
 
 # ---- mteb's models
@@ -114,33 +119,79 @@ def test_the_engine_of_a_model(model, engine, why):
     assert why in reason
 
 
-def test_every_registered_checkpoint_opens_by_its_id():
-    """By mteb's facts or, if mteb does not list it, by its entry."""
-    registered = {
-        entry["checkpoint"]: entry for entry in tracked_configuration()["models"].values() if "checkpoint" in entry
+REGISTERED = tracked_configuration()["models"]
+CHECKPOINTS = {
+    e["checkpoint"]: name for name, e in reversed(REGISTERED.items()) if e.keys() >= {"family", "checkpoint"}
+}
+# A system of a model, by its family; others retrieve.
+SYSTEMS = {
+    "cross-encoder": {"first_stage": "bm25-flat", "reranker": ...},
+    "seq2seq-reranker": {"first_stage": "bm25-flat", "reranker": ...},
+    "query-generator": {"retriever": "bm25", "fields": "multifield", "expansion": ...},
+    "term-weights": {"retriever": "bm25", "fields": "flat", "expansion": ...},
+}
+
+
+@pytest.mark.parametrize("checkpoint", sorted(CHECKPOINTS))
+def test_the_id_of_a_registered_checkpoint_is_its_entry(checkpoint, monkeypatch):
+    """Its system is the registered one in keys, model and published values; no one asks mteb, or writes a file."""
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    name = CHECKPOINTS[checkpoint]
+    entry = SYSTEMS.get(REGISTERED[name]["family"], {"retriever": ...})
+    named = {"by-id": checkpoint, "by-name": name}
+    systems = {
+        system: {key: model if value is ... else value for key, value in entry.items()}
+        for system, model in named.items()
     }
-    others = {"cross-encoder", "seq2seq-reranker", "query-generator", "term-weights"}
-    retrievers = [name for name, entry in registered.items() if entry["family"] not in others]
-    rerankers = [name for name, entry in registered.items() if entry["family"] in ("cross-encoder", "seq2seq-reranker")]
-    reranked = {f"r{i}": {"first_stage": "bm25", "reranker": name} for i, name in enumerate(rerankers)}
-    found = load(*retrievers, *reranked, systems=reranked)
-    assert len(retrievers) > 20
-    assert {found.models[names.local_name(name)].checkpoint for name in (*retrievers, *rerankers)} <= {*registered}
-    contriever = load("facebook/contriever", models={"facebook/contriever": {"max_length": 99}})
-    entry = contriever.models["contriever"].model_dump() | {"max_length": 99}
-    assert contriever.models["facebook__contriever"].model_dump() == entry
+    found = load(*systems, systems=systems)
+    assert found.systems["by-id"] == found.systems["by-name"]
+    assert names.local_name(checkpoint) not in found.models
+    values = {system: {*published.names_of(found, system)} for system in systems}
+    assert values["by-id"] == values["by-name"]
+    assert not [*Path().iterdir()]
+    if "retriever" in entry and entry["retriever"] is ...:
+        assert load(checkpoint).systems[names.local_name(checkpoint)] == found.systems["by-name"]
 
 
-def test_what_the_lock_file_has_of_a_registered_checkpoint_follows_its_entry():
-    """It only says that mteb does not list the model, so that mteb is imported once."""
+def test_there_are_31_registered_checkpoints():
+    assert len(CHECKPOINTS) == 31
+
+
+def test_the_id_of_a_registered_checkpoint_takes_further_keys():
     name = "facebook/contriever"
-    load(name)
-    assert lock.names()["models"][name]["entry"] == {}
+    found = load(name, models={name: {"max_length": 99}})
+    assert found.models["facebook__contriever"].model_dump() == found.models["contriever"].model_dump() | {
+        "max_length": 99
+    }
     entry = {"family": "dense", "revision": "resolve", "similarity": "cosine"}
     found = load(name, models={"contriever": {**entry, "checkpoint": name}})
-    assert found.models["facebook__contriever"].similarity == "cosine"
+    assert found.models[found.systems["facebook__contriever"].retriever].similarity == "cosine"
     with pytest.raises(ConfigError, match="lists no model"):
         load(name, models={"contriever": {**entry, "checkpoint": "a/b"}})
+
+
+def test_an_entry_of_ones_own_does_not_stand_for_its_checkpoint():
+    """It may differ from what mteb states, with which it is compared."""
+    found = load(M3, "mine", models={"mine": OWN_M3}, systems={"mine": {"retriever": "mine"}})
+    assert found.models["mine"].max_length == 99
+    assert found.models["BAAI__bge-m3"].max_length != 99
+
+
+def test_mteb_states_the_texts_of_a_registered_checkpoint_before_queries_of_its_other_collections():
+    """The entry knows those of the registered datasets."""
+    small = "Qwen/Qwen3-Embedding-0.6B"
+    found = load(small, datasets=["scifact", "NanoSciFactRetrieval"])
+    prompts = found.models[names.local_name(small)].prompts.datasets
+    assert prompts["NanoSciFactRetrieval"] == prompts["scifact"]
+    assert small in lock.names()["models"]
+    assert load(small) == load(small)
+
+
+def test_a_lock_file_keeps_its_facts_of_a_registered_checkpoint():
+    """Finished grids have models with these facts."""
+    small = "Qwen/Qwen3-Embedding-0.6B"
+    files.write_json(lock.LOCK, files.read_json(ROOT / lock.LOCK))
+    assert load(small).models[names.local_name(small)].pooling == "own"
 
 
 @pytest.mark.parametrize(
@@ -151,6 +202,17 @@ def test_a_model_with_code_of_its_own_says_the_key_that_opens_it(model):
         load(model)
     key = yaml.safe_load(str(refused.value).partition("let it run: ")[2])
     assert names.local_name(model) in load(model, **key).models
+
+
+@pytest.mark.parametrize("model", ["nvidia/NV-Embed-v2", "nvidia/Nemotron-3.5-Rerank-8B-BF16"])
+def test_a_model_for_another_transformers_says_the_entry_by_which_a_server_runs_it(model):
+    with pytest.raises(ConfigError, match="Serve it from an environment with such a version, and name the") as refused:
+        load(model)
+    entry = yaml.safe_load(str(refused.value).partition("the server: models: ")[2])
+    system = {"retriever": model} if entry[model]["family"] == "dense" else {"first_stage": "bm25", "reranker": model}
+    found = load("served", models=entry, systems={"served": system})
+    assert found.models[names.local_name(model)].endpoint.model == model
+    assert not Path(lock.LOCK).exists()
 
 
 def test_no_key_is_named_where_it_would_not_help():
@@ -232,9 +294,9 @@ def test_an_older_lock_file_keeps_its_facts_when_it_learns_of_code():
 
 def test_names_become_systems_and_models_with_mtebs_facts():
     found = load("bm25", QWEN, M3)
-    assert found.grid.systems == ("bm25", "Qwen__Qwen3-Embedding-0.6B", "BAAI__bge-m3")
-    qwen = found.models["Qwen__Qwen3-Embedding-0.6B"]
-    assert (qwen.checkpoint, qwen.revision) == (QWEN, "b22da495047858cce924d27d76261e96be6febc0")
+    assert found.grid.systems == ("bm25", "Qwen__Qwen3-Embedding-4B", "BAAI__bge-m3")
+    qwen = found.models["Qwen__Qwen3-Embedding-4B"]
+    assert (qwen.checkpoint, qwen.revision) == (QWEN, "636cd9bf47d976946cdbb2b0c3ca0cb2f8eea5ff")
     assert (qwen.pooling, qwen.similarity, qwen.licence) == ("own", "cosine", "apache-2.0")
     scifact = "Instruct: Given a scientific claim, retrieve documents that support or refute the claim\nQuery:"
     assert qwen.prompts.datasets["scifact"].query == scifact
@@ -326,11 +388,11 @@ def test_a_reranker_alone_is_no_column():
 
 def test_an_entry_wins_over_mteb_key_by_key():
     own = {"max_length": 512, "prompts": {"datasets": {"nfcorpus": {"query": "x: "}}}, "size": {"dimensions": 64}}
-    model = load(QWEN, models={QWEN: own}).models["Qwen__Qwen3-Embedding-0.6B"]
+    model = load(QWEN, models={QWEN: own}).models["Qwen__Qwen3-Embedding-4B"]
     assert model.max_length == 512
     assert model.prompts.datasets["nfcorpus"].query == "x: "
     assert model.prompts.datasets["scifact"].query.startswith("Instruct: Given a scientific claim")
-    assert (model.size.dimensions, model.size.parameters) == (64, 595.8)
+    assert (model.size.dimensions, model.size.parameters) == (64, 4021.8)
     assert model.source.endswith("; from the configuration: max_length, prompts, size")
 
 
@@ -343,8 +405,8 @@ def test_an_id_that_mteb_does_not_list_may_have_a_whole_entry():
 
 def test_an_unknown_id_is_refused_with_the_nearest():
     with pytest.raises(ConfigError) as error:
-        load("Qwen/Qwen3-Embeding-0.6B")
-    assert "lists no model 'Qwen/Qwen3-Embeding-0.6B'; did you mean 'Qwen/Qwen3-Embedding-0.6B'?" in str(error.value)
+        load("Qwen/Qwen3-Embeding-4B")
+    assert "lists no model 'Qwen/Qwen3-Embeding-4B'; did you mean 'Qwen/Qwen3-Embedding-4B'?" in str(error.value)
     assert not Path(lock.LOCK).exists()
 
 
@@ -368,10 +430,13 @@ def test_a_lock_file_with_several_texts_before_documents_is_looked_up_again():
 
 
 def test_the_lock_file_is_written_once_and_read_without_mteb(capsys):
-    load("bm25", QWEN, M3)
-    said = capsys.readouterr().err
-    assert f"Looked up in mteb {registry.mteb_version()}: {QWEN}, {M3}." in said
-    assert str(Path(lock.LOCK).absolute()) in said
+    """By a run alone, not by what only reads a configuration."""
+    looked_up = config.load(raw(["bm25", QWEN, M3]))
+    assert not [*Path().iterdir()]
+    assert capsys.readouterr().err == ""
+    assert load("bm25", QWEN, M3) == looked_up
+    said = f"{Path(lock.LOCK).absolute()} now has what mteb states of {M3}, {QWEN}. Commit it, so that your group gets"
+    assert said in capsys.readouterr().err
     before = Path(lock.LOCK).read_bytes()
     code = (
         "import sys; sys.modules['mteb'] = None\n"
@@ -398,7 +463,7 @@ def test_a_further_name_leaves_what_is_locked():
     known = lock.names()
     known["models"][QWEN]["entry"]["revision"] = "a" * 40
     files.write_json(lock.LOCK, lock.read() | {"names": known})
-    assert load(QWEN, M3).models["Qwen__Qwen3-Embedding-0.6B"].revision == "a" * 40
+    assert load(QWEN, M3).models["Qwen__Qwen3-Embedding-4B"].revision == "a" * 40
     assert set(lock.names()["models"]) == {QWEN, M3}
     assert lock.read()["some/model"] == {"commit": "f" * 40, "files": {}}
 

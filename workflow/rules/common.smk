@@ -1,4 +1,5 @@
 # The validated configuration, and the job graph derived from it.
+from beirgrid.config import lock
 from beirgrid.core import files, interrupts, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
 from beirgrid.graph import artifacts
@@ -44,6 +45,7 @@ def begin():
     events.refuse_beside_orphans(Path.cwd(), workflow.executor_plugin.name)
     events.refuse_the_future(workflow.dag.needrun_jobs())
     stage.keep_replaced()
+    lock.write()
     # Read by aggregate, report and analyses.
     files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     if stage.own_python and workflow.executor_plugin.name == "local":

@@ -6,6 +6,7 @@ Snakemake's parsing of the Snakefile imports this module, so it imports nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,15 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
 
     raw: dict[str, Any] = {}
     for name in ("datasets", "systems", "config"):
-        update_config(raw, read_yaml(CHECKOUT / "config" / f"{name}.yaml"))
+        update_config(raw, _registry(name))
     update_config(raw, config)
     return raw
+
+
+@cache
+def _registry(name: str) -> Any:
+    """Return the content of a file that comes with beirgrid."""
+    return read_yaml(CHECKOUT / "config" / f"{name}.yaml")
 
 
 def merged(
@@ -72,7 +79,7 @@ def load(raw: Mapping[str, Any]) -> Config:
     """Check the merged configuration and return it typed; raise ConfigError with all problems in one message."""
     try:
         _Shape.model_validate(raw)
-        raw = names.expand(raw)
+        raw = names.expand(raw, _registry("systems")["models"])
         config = Config.model_validate(raw, context=raw)
     except ValidationError as error:
         raise _refusal(mistakes(error, "", raw, _KEYS)) from None

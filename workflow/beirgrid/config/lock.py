@@ -2,17 +2,19 @@
 
 - The commit, and the SHA-256 of each file, of checkpoints with ``revision: resolve``, for which no source has a commit:
   the first fetch asks the hub for that of the branch main.
-- Under ``names``, what mteb states of the models and collections that a configuration names without an entry.
+- Under ``names``, what mteb states of the models and collections that a configuration names without an entry. The
+  run that first needs them writes them. A dry run, ``plan`` and all else that only reads a configuration write nothing.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core import files
-from ..core.errors import DataError
+from ..core.errors import DataError, say
 
 LOCK = "checkpoints.lock.json"
 # Locked while the lock file changes, across all machines that share the working directory.
@@ -26,6 +28,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     "benchmarks": {"rows": list},
 }
 _PINNED = {"commit": str, "files": dict}
+# What this process looked up and no run has written yet, by lock file and kind.
+_found: dict[Path, dict[str, dict[str, Any]]] = defaultdict(lambda: {kind: {} for kind in _KINDS})
 _BRANCH = "main"
 
 
@@ -45,21 +49,28 @@ def read() -> dict[str, Any]:
 
 
 def names() -> dict[str, dict[str, Any]]:
-    """Return what is locked of ``models``, ``datasets`` and ``benchmarks`` of mteb, by name."""
-    known: dict[str, dict[str, Any]] = read().get(_NAMES, {})
-    return {kind: {} for kind in _KINDS} | known
+    """Return what is known of ``models``, ``datasets`` and ``benchmarks`` of mteb, by name."""
+    locked = read().get(_NAMES, {})
+    return {kind: locked.get(kind, {}) | found for kind, found in _found[Path(LOCK).absolute()].items()}
 
 
-def keep(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Add facts about names to the lock file, by kind and name; return all locked names."""
-    with files.locked(_FLOCK):
-        locked = read()
-        known = names()
-        for kind in _KINDS:
-            both = known[kind] | dict(facts.get(kind, {}))
-            known[kind] = dict(sorted(both.items()))
-        files.write_json(LOCK, dict(sorted((locked | {_NAMES: known}).items())))
-    return known
+def add(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Remember facts about names, by kind and name, until a run writes them; return all known names."""
+    for kind, named in facts.items():
+        _found[Path(LOCK).absolute()][kind].update(named)
+    return names()
+
+
+def write() -> None:
+    """Add the remembered facts to the lock file, and say so."""
+    path = Path(LOCK).absolute()
+    new = sorted({name for kind in ("models", "benchmarks") for name in _found[path][kind]})
+    if new:
+        with files.locked(_FLOCK):
+            known = {kind: dict(sorted(named.items())) for kind, named in names().items()}
+            files.write_json(LOCK, dict(sorted((read() | {_NAMES: known}).items())))
+        del _found[path]
+        say(f"{path} now has what mteb states of {', '.join(new)}. Commit it, so that your group gets the same facts.")
 
 
 def resolve(checkpoint: str) -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError, nearest, say
+from ..core.errors import ConfigError, nearest
 from . import lock, mteb_collections, registry
 from .registry import mteb_names
 from .systems import kinds
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}/[A-Za-z0-9_][A-Za-z0-9._-]{0,95}")
 # Keys of a system that name models.
-_MODELS = ("retriever", "reranker")
+_MODELS = ("retriever", "reranker", "expansion")
 _LONGEST = 80  # characters of a name
 # Models that mteb loads without the code of their checkpoints, but whose published scores were measured before mteb had
 # a loader for them. Their authors describe attention in both directions, which is in that code.
@@ -34,12 +33,14 @@ def local_name(identifier: str) -> str:
     return identifier.replace("/", "__")[-_LONGEST:].lstrip("._+@-")
 
 
-def expand(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def expand(raw: Mapping[str, Any], registered: Iterable[str]) -> Mapping[str, Any]:
     """Return a configuration with entries for each model and collection that mteb lists, and with systems for models.
 
-    Raise ConfigError for a model that mteb does not list, or that beirgrid cannot run.
+    The id of a registered model's checkpoint stands for its entry. Raise ConfigError for another model that mteb does
+    not list, or that beirgrid cannot run.
     """
-    return _with_models(*_with_collections(raw))
+    models = {name: raw["models"][name] for name in registered if name in raw["models"]}
+    return _with_models(*_with_collections(raw), _by_checkpoint(models))
 
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
@@ -99,20 +100,12 @@ def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict
             new["benchmarks"][name] = collection
         elif not nearest(name, registered) and (near := nearest(name, mteb_collections.collection_names())):
             raise ConfigError(f"grid.datasets: neither the configuration nor mteb lists {name!r}{near}")
-    return _kept(new, new["benchmarks"]) if new["benchmarks"] else known  # the checks report an unknown dataset
+    return lock.add(new)  # the checks report an unknown dataset
 
 
-def _kept(new: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Add facts to the lock file, say so, and return all that it has."""
-    version = next(facts["mteb"] for kind in new.values() for facts in kind.values())
-    say(
-        f"Looked up in mteb {version}: {', '.join(names)}. What it states of them is now in "
-        f"{Path(lock.LOCK).absolute()}. Commit this file, so that your group gets the same facts."
-    )
-    return lock.keep(new)
-
-
-def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[str, Any]:
+def _with_models(
+    raw: Mapping[str, Any], task_of: Mapping[str, str], registered: Mapping[str, str]
+) -> Mapping[str, Any]:
     """Return a configuration with entries for the models that it names by ids, and systems where it needs them."""
     own = {name: entry for name, entry in raw["models"].items() if _is_id(name)}
     naming = (raw["grid"], *raw["systems"].values())
@@ -123,36 +116,39 @@ def _with_models(raw: Mapping[str, Any], task_of: Mapping[str, str]) -> Mapping[
         return raw
     _refuse_twins([*raw["models"], *wanted])
     tasks = {row: task_of[row] for row in raw["datasets"] if row in task_of}
-    registered = _by_checkpoint(raw["models"])
     new_tasks = {task for row, task in tasks.items() if row not in mteb_names()}
     locked = _locked_models(wanted, own, new_tasks, registered.keys())
+    names = {name: local_name(name) for name in (*own, *wanted)}
     models = {name: entry for name, entry in raw["models"].items() if name not in own}
-    models |= {local_name(name): {"checkpoint": name, **entry} for name, entry in own.items()}
+    for name, entry in own.items():
+        models[local_name(name)] = entry if "endpoint" in entry else {"checkpoint": name, **entry}
     for name in wanted:
-        if locked[name]["entry"]:
-            models[local_name(name)] = _entry(name, locked[name], own.get(name, {}), tasks)
+        if (facts := locked.get(name)) and facts["entry"]:
+            models[local_name(name)] = _entry(name, facts, own.get(name, {}), tasks)
+        elif name in own:
+            models[local_name(name)] = _over(models[registered[name]], own[name])
         else:
-            models[local_name(name)] = _over(registered[name], own.get(name, {}))
-    systems = _with_systems(raw["systems"], columns)
-    return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"])}
+            names[name] = registered[name]
+    systems = _with_systems(raw["systems"], columns, names)
+    return {**raw, "models": models, "systems": systems, "grid": _with_local_names(raw["grid"], names)}
 
 
 def _refuse_twins(models: Iterable[str]) -> None:
     """Raise ConfigError if two models have one local name: one of them would run under both names."""
     named: dict[Any, str] = {}
     for name in models:
-        if (other := named.setdefault(_local(name), name)) != name:
+        if (other := named.setdefault(_local(name, {}), name)) != name:
             raise ConfigError(
-                f"models: {other} and {name} have the same name in files and tables, {_local(name)}. Give one of them "
-                "an entry under another name, with the key checkpoint"
+                f"models: {other} and {name} have the same name in files and tables, {_local(name, {})}. Give one of "
+                "them an entry under another name, with the key checkpoint"
             )
 
 
-def _with_systems(entries: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+def _with_systems(entries: Mapping[str, Any], columns: Iterable[str], models: Mapping[str, str]) -> dict[str, Any]:
     """Return the entries of systems, with one for each model whose id is a column of the grid."""
-    systems: dict[str, Any] = {name: _with_local_names(entry) for name, entry in entries.items()}
+    systems: dict[str, Any] = {name: _with_local_names(entry, models) for name, entry in entries.items()}
     for name in columns:
-        system = {"retriever": local_name(name)}
+        system = {"retriever": models[name]}
         if systems.setdefault(local_name(name), system) != system:
             raise ConfigError(f"systems.{local_name(name)} is another system than that of {name}: give it another name")
     return systems
@@ -175,22 +171,26 @@ def _ids(entries: Iterable[Mapping[str, Any]], keys: Iterable[str]) -> list[str]
     return [str(name) for value in values for name in value if _is_id(name)]
 
 
-def _local(value: Any) -> Any:
-    """Return a name, or a list of names, with ids in their local form."""
+def _local(value: Any, models: Mapping[str, str]) -> Any:
+    """Return a name, or a list of names, with ids by the names of their models or else in their local form."""
     if isinstance(value, list):
-        return [_local(item) for item in value]
-    return local_name(value) if _is_id(value) else value
+        return [_local(item, models) for item in value]
+    return models.get(value, local_name(value)) if _is_id(value) else value
 
 
-def _with_local_names(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of the grid or a system with ids in their local form."""
-    return {key: _local(value) if key in (*_MODELS, *_systems()) else value for key, value in entry.items()}
+def _with_local_names(entry: Mapping[str, Any], models: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entry of the grid or a system with ids by the names of their models and systems."""
+    named = {key: _local(value, models if key in _MODELS else {}) for key, value in entry.items()}
+    return {**entry, **{key: named[key] for key in (*_MODELS, *_systems()) if key in named}}
 
 
-def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first entry of each checkpoint."""
-    entries = [entry for entry in models.values() if isinstance(entry, Mapping) and "family" in entry]
-    return {str(entry["checkpoint"]): entry for entry in reversed(entries) if "checkpoint" in entry}
+def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of the first entry of each checkpoint."""
+    found = dict[str, str]()
+    for name, entry in models.items():
+        if isinstance(entry, Mapping) and entry.keys() >= {"family", "checkpoint"}:
+            found.setdefault(str(entry["checkpoint"]), name)
+    return found
 
 
 def _locked_models(
@@ -198,25 +198,34 @@ def _locked_models(
 ) -> Mapping[str, Any]:
     """Return mteb's facts of models from the lock file, after adding missing models and prompts.
 
-    The facts of a registered checkpoint that mteb does not list have no entry: it is that of the configuration.
+    mteb is asked about a registered checkpoint only for tasks whose prompts and training data its entry does not know.
+    The facts of one that mteb does not list have no entry: it is that of the configuration.
     """
     locked = lock.names()["models"] if wanted else {}
     # Those with several texts before documents are of an earlier version: mteb's loader runs these models now.
     current = {name: facts for name, facts in locked.items() if "documents" not in facts}
     known = {name: facts for name, facts in current.items() if facts["entry"] or name in registered}
-    trusted = {name for name in wanted if own.get(name, {}).get("trust_remote_code") is True}
-    missing = [name for name in wanted if name not in known or not tasks <= set(known[name].get("tasks", tasks))]
-    # The look-up refuses a model whose code another grid trusts and this one does not. Older facts do not say.
-    missing += [name for name in wanted if name not in {*missing, *trusted} and known[name].get("code") is not False]
-    if not missing:
-        return known
     new = {}
-    for name in missing:
+    for name in wanted:
+        trusted = own.get(name, {}).get("trust_remote_code") is True
+        if name in known and _suffice(known[name], tasks, trusted):
+            continue
+        if name in registered and not (name in known or tasks):
+            continue
         if name in registered and not registry.lists(name):
             new[name] = {"mteb": registry.mteb_version(), "entry": {}, "code": False, "trained_on": None}
         else:
-            new[name] = _looked_up(name, known.get(name, {}), tasks, name in trusted)
-    return _kept({"models": new}, missing)["models"]
+            new[name] = _looked_up(name, known.get(name, {}), tasks, trusted)
+    return lock.add({"models": new})["models"] if new else known
+
+
+def _suffice(facts: Mapping[str, Any], tasks: set[str], trusted: bool) -> bool:
+    """Tell whether facts of a model need no look-up.
+
+    It adds prompts of tasks, and refuses code that only another grid trusts. Older facts do not say if there is any.
+    """
+    runs_no_code = facts.get("code") is False
+    return tasks <= set(facts.get("tasks", tasks)) and (trusted or runs_no_code)
 
 
 def _looked_up(name: str, before: Mapping[str, Any], tasks: set[str], trusted: bool) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def engine(name: str, trusted: bool = False) -> tuple[str, str, str]:
     if why := _UNUSED.get(loader):
         return "refused", "", why
     if unmet := unmet_need(_need(meta)):
-        return "refused", "", unmet
+        return "refused", "", unmet + _served(meta)
     unknown = sorted(meta.loader_kwargs.keys() - _TAKEN)
     ours = not unknown and _has_our_family(meta)
     reason = f"mteb opens it by {loader}" + f" with {', '.join(unknown)}" * bool(unknown)
@@ -221,6 +221,18 @@ def unmet_need(allowed: str) -> str:
     if SpecifierSet(allowed).contains(installed, prereleases=True):
         return ""
     return f"its publisher needs transformers {allowed} (an extra of mteb), and {installed} is installed"
+
+
+def _served(meta: Any) -> str:
+    """Return how a model joins a grid whose publisher excludes the installed transformers; empty if it cannot."""
+    (family,) = meta.model_type if len(meta.model_type) == 1 else ("",)
+    if family not in ("dense", "cross-encoder"):
+        return ""
+    similarity = f"similarity: {similarity_of(getattr(meta.similarity_fn_name, 'value', None))}, "
+    entry = f"family: {family}, {similarity * (family == 'dense')}endpoint: {{model: {meta.name}, url: $SERVER}}"
+    return (
+        f". Serve it from an environment with such a version, and name the server: models: {{{meta.name}: {{{entry}}}}}"
+    )
 
 
 def _loader(meta: Any) -> str:
