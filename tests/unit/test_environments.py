@@ -190,5 +190,5 @@ def test_the_workflow_imports_only_what_a_run_installs(root):
     imported = _packages(_imports().modules)
     assert {"torch", "pyarrow", "snakemake"} <= imported
     missing = {module for module in imported if not {canonicalize_name(name) for name in owners[module]} & run.keys()}
-    # beirgrid[documents] and beirgrid[reproduction]; a message tells how to install them
-    assert missing == {"markitdown", "openpyxl", "pypdf", "repro_eval"}
+    # beirgrid[documents], [language] and [reproduction]; a message tells how to install them
+    assert missing == {"markitdown", "openpyxl", "py3langid", "pypdf", "repro_eval"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,41 @@ def test_all_keys_of_a_slice_choose_its_queries(here, entry, kept):
     assert _kept(_slice("any", **entry)) == kept
 
 
+LANGUAGES = {
+    "q0": "Wie hoch ist der Eiffelturm in Paris?",
+    "q1": "How tall is the Eiffel tower in Paris?",
+    "q2": "Quelle est la hauteur de la tour Eiffel ?",
+    "q3": "12345",
+    "q4": "Hauptstadt von Frankreich",
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "kept"),
+    [
+        ({"language": "de"}, ["q0", "q4"]),
+        ({"language": "de", "least_words": 4}, ["q0"]),
+        ({"language": "en", "invert": True}, ["q0", "q2", "q3", "q4"]),  # an unsure text is in no language
+    ],
+)
+def test_a_slice_by_language(tmp_path, monkeypatch, entry, kept):
+    """The record says how many texts are in none, and which py3langid read them."""
+    monkeypatch.chdir(tmp_path)
+    finished.collection(Path(), "x", words=LANGUAGES)
+    record = json.loads(Path(_slice("any", **entry)).read_text())
+    assert record["kept"] == kept
+    assert record["facts"] == {"queries": len(kept), "of": 5, "unsure": 1}
+    assert record["packages"]["py3langid"] == version("py3langid")
+
+
+def test_a_language_needs_its_extra(here, capsys, monkeypatch):
+    words = ["fetch", "slice", "--name", "datasets.x.slices.a", "--entry", '{"language": "de"}', *OTHERS]
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    assert main(words) == 1
+    assert "datasets.x.slices.a.language: " in (said := capsys.readouterr().err)
+    assert "pip install 'beirgrid[language]'" in said
+
+
 @pytest.mark.parametrize(
     ("entry", "lines", "message"),
     [
@@ -129,6 +166,7 @@ def test_all_keys_of_a_slice_choose_its_queries(here, entry, kept):
             "",
             "queries.parquet (datasets.x.slices.bad): 12 of 12 queries: a slice has some, and not all",
         ),
+        ({"language": "xx"}, "", "datasets.x.slices.bad.language: py3langid knows no language 'xx'"),
         ({"column": "sort", "value": 1}, "", "datasets.x.slices.bad.column: no query has a key 'sort' in the source"),
     ],
 )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..core.errors import DataError, quoted
+from ..core.errors import BeirgridError, DataError, nearest, quoted
 from . import lines
 from .sources import Query
+
+# A text has the language whose probability is at least SURE, and else none: py3langid's word for that is UNSURE.
+SURE = 0.5
+UNSURE = "und"
 
 
 def of_length(texts: Mapping[str, str], least: int | None, most: int | None) -> set[str]:
@@ -42,3 +46,20 @@ def in_both(place: str, texts: Mapping[str, str], others: Mapping[str, str]) -> 
         if text.split() != texts[query].split():
             raise DataError(f"{place}: its query {quoted(query)} has another text than here: {quoted(text)}")
     return {*others}
+
+
+def languages(key: str, texts: Mapping[str, str], wanted: str) -> dict[str, str]:
+    """Return the languages of queries, by py3langid's model, which comes with the package.
+
+    Raises:
+        BeirgridError: py3langid is not installed.
+        DataError: its model does not know the wanted language.
+    """
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError as error:
+        raise BeirgridError(f"{key}.language: {error}: pip install 'beirgrid[language]'") from None
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=SURE)
+    if wanted not in identifier.labels:
+        raise DataError(f"{key}.language: py3langid knows no language {wanted!r}{nearest(wanted, identifier.labels)}")
+    return {query: identifier.classify(text)[0] for query, text in texts.items()}

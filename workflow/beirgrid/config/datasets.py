@@ -100,13 +100,16 @@ class Slice(Entry):
     )
     least_words: Count | None = Field(None, description="Fewest words of its queries, cut at white space.")
     most_words: Count | None = Field(None, description="Most words of its queries.")
+    language: Annotated[str, Field(pattern="^[a-z]{2,3}$")] | None = Field(
+        None, description="Language of its queries by py3langid, as ISO 639 writes it (de). Unsure texts have none."
+    )
     invert: bool = Field(False, description="true: all other queries of the dataset.")
 
     def _problems(self) -> Iterator[str]:
         if bool(self.column) != (self.value is not None):
             yield "column and value go together"
         if not self.model_fields_set - {"invert"}:
-            yield "needs one of the keys path, column, dataset, seen_in, least_words, most_words"
+            yield "needs one of the keys path, column, dataset, seen_in, least_words, most_words, language"
 
 
 class Dataset(Entry):

@@ -115,7 +115,7 @@ class FetchSlice(Stage):
 
     name = "fetch_slice"
     version = 1
-    packages = _COLLECTION
+    packages = (*_COLLECTION, "py3langid")
     kind = "fetch"
     downloads = True
     outputs = {"record": paths.SLICE}

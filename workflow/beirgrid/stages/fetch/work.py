@@ -95,6 +95,7 @@ def fetch_slice(
     """Choose the queries of a slice of a dataset. The record has their ids.
 
     Raises:
+        BeirgridError: a slice names a language, and py3langid is not installed.
         DataError: a query is not judged, no query has the column, or no or every query is chosen.
     """
     texts = collection.read_queries(queries)
@@ -110,12 +111,17 @@ def fetch_slice(
             raise DataError(f"{training[0]}: a slice needs two files of its dataset and three of its training set")
         corpus, qrels = tested
         met.append(overlaps.seen(overlaps.texts(corpus, qrels, queries), overlaps.texts(*training)))
+    facts = {}
+    if entry.language:
+        languages = slices.languages(name, texts, entry.language)
+        met.append({query for query, language in languages.items() if language == entry.language})
+        facts["unsure"] = [*languages.values()].count(slices.UNSURE)
     kept = [query for query in texts if all(query in of_key for of_key in met) != entry.invert]
     if not 0 < len(kept) < len(texts):
         file = resolve_path(entry.path) if entry.path else queries
         number = f"{len(kept):,} of {quantity(len(texts), 'query')}"
         raise DataError(f"{file} ({name}): {number}: a slice has some, and not all. Change its keys")
-    return Made({"queries": len(kept), "of": len(texts)}, {"kept": kept})
+    return Made({"queries": len(kept), "of": len(texts), **facts}, {"kept": kept})
 
 
 def fetch_expansion(
