@@ -231,8 +231,6 @@ systems.x.first_stage: 'theirs' is an external system; a dense system is needed 
     systems: {theirs: {run: theirs.run}, x: {first_stage: theirs, feedback: {}}}
 systems.x.first_stage: 'y' has an index or dimensions of its own; feedback searches exactly
     {systems: {y: {retriever: minilm, dimensions: 64}, x: {first_stage: y, feedback: {}}}, grid: {systems: [x]}}
-systems.x.first_stage: 'dpr' has a query_model; feedback takes models of one tower
-    {systems: {x: {first_stage: dpr, feedback: {}}}, grid: {systems: [x]}}
 systems.x.first_stage: 'y' has several vectors of a document: take aggregate: mean
     {systems: {y: {retriever: minilm, chunks: {tokens: 20, stride: 20, aggregate: max}}, x: {first_stage: y, feedback:
         {}}}, grid: {systems: [x]}}

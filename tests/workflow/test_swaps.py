@@ -88,6 +88,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "int8": {"retriever": "dense1", "index": {"kind": "int8"}},
     "cut": {"retriever": "dense1", "dimensions": 16},
     "moved": {"first_stage": "dense1", "feedback": {"documents": 2, "negatives": 1}},
+    "moved-towers": {"first_stage": "towers", "feedback": {"documents": 2}},
     "splade1": {"retriever": "splade1"},
     "splade2": {"retriever": "splade2"},
     "late1": {"retriever": "late-interaction1", "candidates": 4},

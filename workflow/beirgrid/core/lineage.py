@@ -22,16 +22,17 @@ _DEV = ("dev_runs", "dev_qrels")
 _DATA = ("corpus", "queries", "training_queries")
 _SHARED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_MODELS, ()),
+    "checkpoint": ("query_tower",),
     **dict.fromkeys(("vectors", "exact", "tokens", "indexes", "expansions"), ("corpus", "checkpoint")),
     **dict.fromkeys(_DEV, ("corpus", "dev_queries")),
     "of_system": ("checkpoint",),
     # Of other datasets, by which a slice is chosen.
     **dict.fromkeys(("others", "training"), ()),
-    "dense_run": (*_DATA, "checkpoint"),
+    "dense_run": (*_DATA, "checkpoint", "query_tower"),
     **dict.fromkeys(("scores", "first_stage"), (*_DATA, "run")),
 }
 # Options whose own hash stands behind what is made from them.
-_SUBJECTS = (*_DATA, "checkpoint", "run")
+_SUBJECTS = (*_DATA, "checkpoint", "query_tower", "run")
 # Options that take all shards of a corpus.
 _LISTS = ("indexes", "tokens", "expansions")
 # Options that take one shard.
@@ -70,6 +71,8 @@ class Ancestry:
         subject = "run" if option == "first_stage" else option
         if subject in _SUBJECTS and (path.exists() or known.outputs):  # the stage itself reports a missing file
             behind[subject] = self.identity(path)["sha256"]
+        if "checkpoint" in behind and "query_tower" not in known.record.get("inputs", {}):  # one tower reads both
+            behind.setdefault("query_tower", behind["checkpoint"])
         names = {*_SHARED.get(option, _DATA), *({subject} & {*_SUBJECTS})}
         return {name: behind[name] for name in behind if name in names}
 

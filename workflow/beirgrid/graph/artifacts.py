@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..config.query_changes import Rewriting
 from ..core import paths
 from ..core.families import FAMILIES
@@ -71,6 +73,20 @@ def vectors(grid: Grid, model: str, corpus: str) -> list[Output]:
 def indexes(grid: Grid, model: str, corpus: str) -> list[Output]:
     """Return the shards of the exact index of a corpus."""
     return shards(grid, paths.INDEXES + FAMILIES[grid.model(model).family].index, model, corpus)
+
+
+def exact_search(grid: Grid, system: str, dataset: str) -> dict[str, Any]:
+    """Return what an exact search with a retriever reads."""
+    corpus = grid.corpus(dataset)
+    query_model = grid.query_model(system)
+    # A query tower is not the model of the documents.
+    role = "checkpoint" if query_model == grid.retriever(system) else "query_tower"
+    return {
+        role: checkpoint(grid, query_model, corpus),
+        "corpus": documents(corpus),
+        "indexes": indexes(grid, grid.retriever(system), corpus),
+        "queries": queries(dataset),
+    }
 
 
 def lucene_lineage(grid: Grid, corpus: str, fields: str = "flat", expansion: str = "") -> Settings:

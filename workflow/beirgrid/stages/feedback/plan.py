@@ -36,8 +36,6 @@ class FeedbackSystem(entries.SystemEntry):
         depth = config.retrieve.depth
         if first.variant:
             yield f"first_stage: {self.first_stage!r} has an index or dimensions of its own; feedback searches exactly"
-        if model.query_tower:
-            yield f"first_stage: {self.first_stage!r} has a query_model; feedback takes models of one tower"
         if chunks and chunks.aggregate == "max":
             yield f"first_stage: {self.first_stage!r} has several vectors of a document: take aggregate: mean"
         for key in ("documents", "negatives"):
@@ -66,18 +64,11 @@ class Feedback(Stage):
     }
 
     def model(self, grid: Grid, system: str, dataset: str) -> str:
-        return grid.retriever(_entry(grid, system).first_stage)
+        return grid.query_model(_entry(grid, system).first_stage)
 
     def inputs(self, grid: Grid, system: str, dataset: str) -> Inputs:
-        corpus = grid.corpus(dataset)
-        model = self.model(grid, system, dataset)
-        return {
-            "dense_run": artifacts.run(grid, _entry(grid, system).first_stage, dataset),
-            "checkpoint": artifacts.checkpoint(grid, model, corpus),
-            "corpus": artifacts.documents(corpus),
-            "indexes": artifacts.indexes(grid, model, corpus),
-            "queries": artifacts.queries(dataset),
-        }
+        first = _entry(grid, system).first_stage
+        return {"dense_run": artifacts.run(grid, first, dataset), **artifacts.exact_search(grid, first, dataset)}
 
     def settings(self, grid: Grid, system: str, dataset: str) -> Settings:
         model = grid.model(self.model(grid, system, dataset))
@@ -92,16 +83,16 @@ class Feedback(Stage):
         return grid.model(self.model(grid, system, dataset)).own_keys("similarity")
 
     def work(self, sizes: Sizes, system: str, dataset: str) -> Amounts:
-        moves = _entry(sizes.grid, system).feedback
-        model = self.model(sizes.grid, system, dataset)
+        entry = _entry(sizes.grid, system)
+        model = sizes.grid.retriever(entry.first_stage)
         corpus = sizes.grid.corpus(dataset)
         queries = sizes.queries(dataset)
         dimensions = sizes.model(model)["dimensions"]
         return {
-            **sizes.reading(model, queries, sizes.query_words[dataset]),
+            **sizes.reading(self.model(sizes.grid, system, dataset), queries, sizes.query_words[dataset]),
             **sizes.vector_sizes(model, corpus, 0),  # the largest shard
             "search_flops": 2.0 * queries * sizes.vectors(model, corpus) * dimensions,
-            "moving_mb": queries * (moves.documents + moves.negatives) * dimensions * 4 / 1e6,
+            "moving_mb": queries * (entry.feedback.documents + entry.feedback.negatives) * dimensions * 4 / 1e6,
         }
 
 

@@ -55,7 +55,8 @@ def feedback(
     *,
     system: Annotated[str, "name of the system, used as the tag of the run"],
     model: DenseModel,
-    checkpoint: Annotated[Artifact, "folder of the model's checkpoint"],
+    checkpoint: Annotated[Artifact | None, "folder of the model's checkpoint"] = None,
+    query_tower: Annotated[Artifact | None, "folder of its query encoder's checkpoint, if that is another one"] = None,
     dense_run: Annotated[Artifact, "run of the model, whose documents move the queries"],
     corpus: Annotated[Artifact, "corpus.parquet, for the document ids"],
     queries: Annotated[Artifact, "queries.parquet"],
@@ -76,8 +77,10 @@ def feedback(
     used = [name for ranking in first.values() for side in moves.sides(ranking.ids) for name in side]
     rows = collection.read_rows(corpus, {*used})
     collection.refuse_unknown(corpus, "document", used, rows)
+    folder = query_tower or checkpoint
+    assert folder, "a job has one of them"
     with kept_answers(output) as answers:
-        encoder = open_encoder(checkpoint, model, compute.start(), answers)
+        encoder = open_encoder(folder, model, compute.start(), answers)
         started = time.monotonic()  # the model is open
         search = _Search(encoder, corpus, indexes, moves, Restrictions(queries, depth), compute)
         run = search.run(texts, first, rows)
@@ -90,7 +93,8 @@ def open_feedback(
     open_part: OpenPart,
     *,
     model: DenseModel,
-    checkpoint: Path,
+    checkpoint: Path | None,
+    query_tower: Path | None,
     dense_run: Path,
     corpus: Path,
     queries: Path,
@@ -102,7 +106,9 @@ def open_feedback(
     """Open the first system and the model for single queries. The ids of the corpus are in memory."""
     first: OpenSystem = open_part(dense_run)
     runtime = compute.start()
-    encoder = open_encoder(checkpoint, model, runtime)
+    folder = query_tower or checkpoint
+    assert folder, "a job has one of them"
+    encoder = open_encoder(folder, model, runtime)
     search = _Search(encoder, corpus, indexes, moves, Restrictions(queries, depth), Compute(device="cpu"))
     names = collection.read_ids(corpus, np.arange(collection.count(corpus))[None]).names
     rows = {name: row for row, name in enumerate(names.to_pylist())}

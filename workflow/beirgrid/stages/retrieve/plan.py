@@ -138,14 +138,7 @@ class RetrieveVectors(OfFamily):
         corpus = grid.corpus(dataset)
         entry = grid.searched(system)
         model = grid.retriever(system)
-        # A query tower is not the model of the documents.
-        role = "query_tower" if grid.query_model(system) != model else "checkpoint"
-        inputs: dict[str, Any] = {
-            role: artifacts.checkpoint(grid, grid.query_model(system), corpus),
-            "corpus": artifacts.documents(corpus),
-            "indexes": artifacts.indexes(grid, model, corpus),
-            "queries": artifacts.queries(dataset),
-        }
+        inputs = artifacts.exact_search(grid, system, dataset)
         if isinstance(entry, entries.DenseRetriever) and entry.variant:
             inputs["indexes"] = artifacts.shards(grid, paths.VARIANTS, model, corpus, variant=entry.variant)
         if self.family.folder:  # the search also reads the vectors
