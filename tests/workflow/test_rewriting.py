@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from checkpoints import opened, save_chat
-from helpers import main
+from checkpoints import opened, save_changed, save_chat
+from helpers import main, python
 from sentence_transformers import SentenceTransformer
 from small import collection, finish, job_counts, run
 from transformers import AutoTokenizer
@@ -24,6 +27,7 @@ from beirgrid.collections.collection import read_documents, read_queries
 from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
 from beirgrid.encoders.query_generator import GeneratorModel
+from beirgrid.execution import open_systems
 from beirgrid.graph import artifacts
 from beirgrid.graph.dag import Job, jobs_behind
 from beirgrid.graph.grid import Grid
@@ -78,10 +82,10 @@ class Site:
                 self.ran.append(job)
         return runs.read(end.path)
 
-    def texts(self, system: str) -> dict[str, list[str]]:
+    def texts(self, system: str, dataset: str = "one") -> dict[str, list[str]]:
         """Return the texts of a system."""
         name = self.grid.rewriting(system).name
-        return rewriting.read(Path(paths.REWRITES.format(rewriting=name, dataset="one")))
+        return rewriting.read(Path(paths.REWRITES.format(rewriting=name, dataset=dataset)))
 
 
 def _lines(queries: dict[str, str]) -> Iterator[dict[str, str]]:
@@ -191,6 +195,16 @@ def test_texts_of_a_generator_follow_from_the_prompt_and_the_seed(folder, tiny_m
         return np.array([encoder.encode(some, normalize_embeddings=True).mean(0) for some in of_each])
 
     _assert_alike(site.run("tiny-hyde"), _by_vectors(tiny_models["dense"], means, [*queries]), 1e-5)
+    for system in ("bm25-query2doc", "tiny-query2doc", "bm25-hyde", "tiny-hyde"):
+        again = open_systems.open_system(system, "one", "cpu").rank(queries)
+        assert {query: ranking.ids for query, ranking in again.items() if ranking.ids} == {
+            query: ranking.ids for query, ranking in site.run(system).items()
+        }
+    text = f"{queries['q2']} {queries['q1']}"  # nobody has asked this
+    [[passage]] = writer.generate([QUERY2DOC.format(text)], per_text=1, seed=0)
+    opened_again = open_systems.open_system("bm25-query2doc", "one", "cpu")
+    new = opened_again.rank({"new": text})
+    _assert_alike(new, _by_words({"new": _read("query2doc", text, [passage], words=True)}), 0)
     other = Site(tiny_models, _generated(seed=1))
     other.run("bm25-query2doc")
     assert other.texts("bm25-query2doc") != site.texts("bm25-query2doc")
@@ -238,11 +252,67 @@ def test_a_job_that_was_killed_writes_no_text_again(folder, tiny_models, monkeyp
     site.run("bm25-query2doc")
     assert len(asked) == len(set(asked)) == 11
     facts = json.loads(Path(jobs_record(site, "bm25-query2doc")).read_text())["facts"]
-    assert "query_seconds" not in facts  # of the first queries, they are unknown
+    assert facts["query_seconds"] > 0  # those of the first attempt, too
     killed = site.texts("bm25-query2doc")
     Path(jobs_record(site, "bm25-query2doc")).unlink()
     site.run("bm25-query2doc")
-    assert site.texts("bm25-query2doc") == killed
+    site.run("bm25-query2doc", "again")  # another dataset with these queries
+    assert site.texts("bm25-query2doc") == site.texts("bm25-query2doc", "again") == killed
+    of_again = json.loads(Path(jobs_record(site, "bm25-query2doc", "again")).read_text())["facts"]
+    assert of_again["query_seconds"] == facts["query_seconds"]
+    assert len(asked) == 11
+    [place, *_] = Path("results/rewrites").glob("*/texts/*/*.json")
+    place.write_text("{")
+    Path(jobs_record(site, "bm25-query2doc")).unlink()
+    with pytest.raises(BeirgridError, match=rf"{place} is damaged .* delete it and run the grid again"):
+        site.run("bm25-query2doc")
+
+
+def test_texts_of_another_checkpoint_are_not_taken(folder, tiny_models):
+    for step in (1.0, 1.5):
+        shutil.rmtree("results/models/writer", ignore_errors=True)
+        save_changed(folder / f"writer{step}", tiny_models["query-generator"], partial(_scale, step))
+        site = Site({**tiny_models, "query-generator": folder / f"writer{step}"}, _generated())
+        Path(jobs_record(site, "bm25-query2doc")).unlink(missing_ok=True)
+        site.run("bm25-query2doc")
+        (folder / f"{step}.json").write_text(json.dumps(site.texts("bm25-query2doc")))
+    assert (folder / "1.0.json").read_text() != (folder / "1.5.json").read_text()
+
+
+def _scale(step: float, weights: dict[str, Any]) -> None:
+    for weight in weights.values():
+        weight *= step
+
+
+def test_two_jobs_write_the_same_texts_at_once(folder, tiny_models):
+    """Each takes some of the other's, or writes them itself: both datasets have the queries."""
+    site = Site(tiny_models, _generated())
+    writing = []
+    for dataset in ("one", "again"):
+        for job in jobs_behind(site.grid, artifacts.run(site.grid, "bm25-hyde", dataset)):
+            if job.rule == "rewrite":
+                outputs = {"rewrites": job.record.replace(".json", ".parquet"), "record": job.record}
+                writing.append(site.rules.as_json(job, site.rules.inputs(job), outputs, threads=1, mem_mb=0))
+            elif job.rule.startswith("fetch") and not Path(job.record).is_file():
+                site.rules.run(job)
+    command = [python(), "-m", "beirgrid", "stage", "rewrite"]
+    jobs = [subprocess.Popen(command, stdin=subprocess.PIPE, text=True) for _ in writing]
+    for job, text in zip(jobs, writing, strict=True):
+        assert job.stdin
+        job.stdin.write(text)
+        job.stdin.close()
+    assert [job.wait() for job in jobs] == [0, 0]
+    texts = site.texts("bm25-hyde")
+    assert texts == site.texts("bm25-hyde", "again")
+    assert len([*Path("results/rewrites").glob("*/texts/*/*")]) == len(texts)
+
+
+def test_a_model_that_writes_nothing_at_all_is_refused(folder, tiny_models, monkeypatch):
+    site = Site(tiny_models, _generated())
+    monkeypatch.setattr(GeneratorModel, "generate", lambda self, texts, **keys: [[" "] for _ in texts])
+    with pytest.raises(BeirgridError, match=r"writes nothing for any query of results/datasets/one/queries\.parquet"):
+        site.run("bm25-query2doc")
+    assert not Path(jobs_record(site, "bm25-query2doc")).exists()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -306,12 +376,20 @@ def test_a_server_is_asked_once_for_each_text(folder, tiny_models, served, caplo
     assert site.texts("bm25-hyde") == texts
     read = {name: " ".join([text, *texts[name]]) for name, text in queries.items()}
     _assert_alike(site.run("bm25-hyde"), _by_words(read), 0)
+    before = len(served.asked)
+    with pytest.raises(open_systems.NotSearchable, match=r"your query and the key .* would go to the server .*: allow"):
+        open_systems.open_system("bm25-hyde", "one", "cpu")
+    assert len(served.asked) == before
+    text = f"{queries['q2']} {queries['q1']}"  # nobody has asked this
+    ranked = open_systems.open_system("bm25-hyde", "one", "cpu", ask_endpoint=True).rank({"new": text})
+    assert {body["seed"] for _, body in served.asked[before:] if "seed" in body} == {0, 1}
+    _assert_alike(ranked, _by_words({"new": f"{text} A passage on {text} A passage on {text}"}), 0)
 
 
-def jobs_record(site: Site, system: str) -> str:
+def jobs_record(site: Site, system: str, dataset: str = "one") -> str:
     """Return the record of the texts of a system."""
     name = site.grid.rewriting(system).name
-    return paths.REWRITES_RECORD.format(rewriting=name, dataset="one")
+    return paths.REWRITES_RECORD.format(rewriting=name, dataset=dataset)
 
 
 def test_a_spent_budget_stops_before_it_is_exceeded_and_loses_nothing(folder, tiny_models, served):
@@ -354,4 +432,5 @@ def test_a_grid_shows_what_became_of_its_queries(folder, monkeypatch, capsys):
     assert again["rewrite"] == again["retrieve_lexical"] == 1
     assert "index_lexical" not in again
     assert main(["search", "bm25-theirs", "one", "a"]) == 1
-    assert "rewrites, which its opener does not take" in capsys.readouterr().err
+    told = "'bm25-theirs' cannot be searched: its texts for results/datasets/one/queries.parquet are those of the file"
+    assert f"{told} one.jsonl, which has none for a new query" in capsys.readouterr().err

@@ -294,16 +294,24 @@ def artifact(path: str | Path) -> Path:
 Artifact = Annotated[Path, AfterValidator(artifact)]
 
 
+def fingerprint(*options: str, **computed: Any) -> str:
+    """Return a digest of the running job's version and settings, the content of its inputs (or only of those of
+    ``options``), and ``computed``.
+    """
+    asked, inputs = RUNNING.get()
+    read = {option: paths for option, paths in inputs.items() if option in (options or inputs)}
+    contents = {option: [record_of(path).identity for path in paths] for option, paths in read.items()}
+    key = json.dumps({**asked, "inputs": contents, **computed}, sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
 def state_folder(output: Path, **computed: Any) -> Path:
     """Return the folder beside an artifact that keeps the state of the running job for the next attempt.
 
-    Its name is a digest of the job's version and settings, the content of its inputs, and ``computed``, which must be
-    all that decides the artifact. State folders of other computations of the artifact are deleted.
+    Its name has the fingerprint of the job, with ``computed``, which must be all that decides the artifact. State
+    folders of other computations of the artifact are deleted.
     """
-    asked, inputs = RUNNING.get()
-    contents = {option: [record_of(path).identity for path in paths] for option, paths in inputs.items()}
-    key = json.dumps({**asked, "inputs": contents, **computed}, sort_keys=True)
-    folder = output.parent / f".{output.name}-state-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder = output.parent / f".{output.name}-state-{fingerprint(**computed)}"
     for other in output.parent.glob(f".{output.name}-state-*"):
         if other != folder:
             shutil.rmtree(other)

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -70,8 +71,8 @@ class _Opening(NamedTuple):
     precisions: set[str]  # of all models, when the run was made and now
 
     def open(self, path: str | Path) -> Any:
-        """Open the system of a run, or the reranker of a manifest of pair scores."""
-        place = str(path).removesuffix(".run.gz").removesuffix(".json") + ".json"
+        """Open the system of a run, the reranker of a manifest of pair scores, or the writer of rewritten queries."""
+        place = re.sub(r"\.(run\.gz|json|parquet)$", "", str(path)) + ".json"
         name = Path(place).parent.name
         record = provenance.read_record(place)
         lineage.check({"record": Path(place)})
@@ -125,14 +126,17 @@ def _fields(opener: Callable[..., Any] | None) -> Iterator[str]:
 def _compare(opened: OpenSystem, system: str, dataset: str, *, exact: bool) -> None:
     """Ask the first query of a run again, and raise NotSearchable if the first documents differ.
 
-    A chat model may order documents otherwise each time, and is not asked.
+    A chat model may order documents otherwise each time, and is not asked. Nor is a model that writes in place of the
+    queries, unless all numbers are exact: another token changes the rest of its text.
 
     Args:
         exact: whether all models computed in float32, then and now. Otherwise half of the documents may differ.
     """
     run = provenance.artifact(paths.RUN.format(system=system, dataset=dataset))
     query, lines = next(groupby(runs.lines(run), itemgetter(0)), ("", ()))
-    if not query or any(each.scorer and each.scorer.together for each in opened.whole):
+    whole = opened.whole
+    varies = any((each.scorer and each.scorer.together) or (each.writer and not exact) for each in whole)
+    if not query or varies:
         return
     texts = collection.read_queries(paths.QUERIES.format(dataset=dataset))
     scores = {document: score for _, document, score, _ in lines}

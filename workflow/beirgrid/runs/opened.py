@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..collections.rewriting import Texts
 from ..core.errors import BeirgridError
 from .runs import Run
 
@@ -28,6 +29,14 @@ class OpenScorer(NamedTuple):
     together: int  # documents that a chat model orders together; 0 if each is scored alone
 
 
+class OpenWriter(NamedTuple):
+    """An open model that writes texts in place of queries."""
+
+    write: Callable[[Mapping[str, str]], Texts]  # of texts of queries by id
+    hardware: str  # of the model: cpu, or the name of the GPU
+    precision: str  # of the model
+
+
 class OpenSystem(NamedTuple):
     """An open system."""
 
@@ -38,6 +47,7 @@ class OpenSystem(NamedTuple):
     parts: tuple[OpenSystem, ...] = ()  # systems whose rankings it reads
     scorer: OpenScorer | None = None  # of the ranking of its first part
     exact: Callable[[Mapping[str, str]], Run] | None = None  # ranks by the exact index behind an approximate one
+    writer: OpenWriter | None = None  # of the texts with which it searches
 
     @property
     def whole(self) -> list[OpenSystem]:

@@ -96,8 +96,9 @@ def latency(
 
 
 def _where(opened: OpenSystem) -> dict[str, Any]:
-    """Return the hardware and the precision of a system's model, or of the first one of its parts."""
-    model = next((system for system in opened.whole if system.precision), opened)
+    """Return the hardware and the precision of a system's first model, or of the first one of its parts."""
+    models = (each for system in opened.whole for each in (system, system.writer) if each and each.precision)
+    model = next(models, opened)
     hardware = {"device": "cpu", "hardware": cpu_name()}
     if model.hardware != "cpu":
         hardware = {"device": "cuda", "hardware": model.hardware}

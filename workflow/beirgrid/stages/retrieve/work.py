@@ -27,7 +27,7 @@ from ...encoders.guards import CollapseCheck, check_finite
 from ...encoders.protocol import Encoder
 from ...models.endpoints import kept_answers
 from ...runs import runs
-from ...runs.opened import OpenPart, OpenSystem
+from ...runs.opened import OpenPart, OpenSystem, OpenWriter
 from ...runs.restrictions import Found, Restrictions
 from ...search import approximate, lucene, maxsim, module
 from ...search.maxsim import TokenVectors
@@ -194,10 +194,12 @@ def _truncated(encoder: Encoder[Any], method: str, texts: Mapping[str, str], rew
 
 
 def open_retrieve_lexical(
-    _: OpenPart,
+    open_part: OpenPart,
     *,
     index: Path,
     queries: Path,
+    rewrites: Path | None,
+    method: str,
     fields: str,
     language: str,
     k1: float,
@@ -206,19 +208,22 @@ def open_retrieve_lexical(
     depth: int,
     memory: int,
 ) -> OpenSystem:
-    """Open a Lucene index for single queries."""
+    """Open a Lucene index, and the writer of rewritten queries, for single queries."""
     limits = Restrictions(queries, depth)
+    writer: OpenWriter | None = open_part(rewrites) if rewrites else None
     searcher = lucene.Searcher(index, fields=fields, language=language, k1=k1, b=b, rm3=rm3, memory_mb=memory)
 
     def rank(texts: Mapping[str, str]) -> runs.Run:
         deep = limits.searched(_EVERY)
+        if writer:
+            texts = rewriting.for_words(method, texts, writer.write(texts))
         return {query: limits.ranking(query, *searcher.search(text, deep)) for query, text in texts.items()}
 
-    return OpenSystem(rank, depth)
+    return OpenSystem(rank, depth, writer=writer)
 
 
 def open_retrieve_vectors(
-    _: OpenPart,
+    open_part: OpenPart,
     *,
     model: ModelEntry,
     checkpoint: Path | None,
@@ -226,6 +231,8 @@ def open_retrieve_vectors(
     two_towers: bool,
     corpus: Path,
     queries: Path,
+    rewrites: Path | None,
+    method: str,
     depth: int,
     compute: Compute,
     index: AnyIndex | None,
@@ -236,6 +243,7 @@ def open_retrieve_vectors(
 ) -> OpenSystem:
     """Open the model of the queries, and the indexes, for single queries. All ids of the corpus are in memory."""
     limits = Restrictions(queries, depth)
+    writer: OpenWriter | None = open_part(rewrites) if rewrites else None
     runtime = compute.start()
     documents = collection.count(corpus)
     encoder = open_encoder(_of_queries(checkpoint, query_tower), model, runtime)
@@ -250,11 +258,15 @@ def open_retrieve_vectors(
 
     def rank(texts: Mapping[str, str], **others: Any) -> runs.Run:
         searched = shards | others
+        if writer:
+            written = writer.write(texts)
+            texts = rewriting.for_vectors(method, texts, written)
+            searched["passages"] = written if method == "hyde" else None
         return _ranked(texts, encoder, limits, lambda _: ids, documents, model, Compute(device="cpu"), **searched)
 
     exact = _built_from(indexes) if index else []
     rank_exactly = partial(rank, indexes=exact, index=None, dimensions=None) if exact else None
-    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, exact=rank_exactly)
+    return OpenSystem(rank, depth, runtime.hardware, encoder.precision, exact=rank_exactly, writer=writer)
 
 
 def _built_from(indexes: Sequence[Path]) -> list[Path]:
