@@ -307,6 +307,27 @@ def test_two_jobs_write_the_same_texts_at_once(folder, tiny_models):
     assert len([*Path("results/rewrites").glob("*/texts/*/*")]) == len(texts)
 
 
+def test_rm3_reads_the_words_of_published_expansions(folder, tiny_models):
+    """The run is that of the same RM3 over documents that have these words in their texts."""
+    lines = [json.loads(line) for line in (folder / "data/corpus.jsonl").read_text().splitlines()]
+    predicted = {line["_id"]: f"{lines[-1 - number]['text']} only{number % 7}" for number, line in enumerate(lines)}
+    rows = [json.dumps({"id": name, "queries": [text]}) for name, text in predicted.items()]
+    (folder / "expansions.jsonl").write_text("\n".join(rows))
+    published = {"source": "local", "path": "expansions.jsonl"}
+    system = {"retriever": "bm25", "fields": "flat", "rm3": {"documents": 3, "terms": 5}}
+    found = Site(tiny_models, {"x": {**system, "expansion": published}}).run("x")
+    shutil.rmtree("results")
+    without = Site(tiny_models, {"x": system}).run("x")
+    shutil.rmtree("results")
+    whole = [json.dumps({**line, "text": f"{line['text']} {predicted[line['_id']]}"}) for line in lines]
+    (folder / "data/corpus.jsonl").write_text("\n".join(whole))
+    expected = Site(tiny_models, {"x": system}).run("x")
+    for of_system in (found, expected):
+        del of_system["d3"]  # the text of this query is no longer that of the document d3, which is ranked then
+    _assert_alike(found, expected, 0)
+    assert any(found[query].ids != without[query].ids for query in found)
+
+
 def test_a_model_that_writes_nothing_at_all_is_refused(folder, tiny_models, monkeypatch):
     site = Site(tiny_models, _generated())
     monkeypatch.setattr(GeneratorModel, "generate", lambda self, texts, **keys: [[" "] for _ in texts])
