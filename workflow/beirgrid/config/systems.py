@@ -320,7 +320,7 @@ class Fused(SystemEntry):
     """One run made of several."""
 
     kind: ClassVar[str] = "fusion"
-    fusion: FusionName = Field(description="Method, as ranx names it: rrf, wsum, mnz, condorcet, … (docs/models.md).")
+    fusion: FusionName = Field(description="Method, as ranx names it: rrf, wsum, mnz, condorcet, … (docs/systems.md).")
     of: Annotated[tuple[str, ...], LIST, Field(min_length=2), Refers(("systems",))] = Field(
         description="Fused systems."
     )
