@@ -240,7 +240,7 @@ def trade_off(points: pd.DataFrame, cost: str, label: str, metric: str) -> Drawn
     axis.set_ylabel(f"mean {written(metric)}")
     figure.legend(loc="outside upper right", ncols=3)
     write_names(axis, points[["system", "at", "mean"]])
-    caption = f"Mean {written(metric)} against {label}. No system is better and not dearer than one on the front."
+    caption = f"Mean {written(metric)} against {label}. A system on the front is the best of those that cost no more."
     if cost == "latency_ms":
         caption += " One is faster than another if its 95th percentile is below the other's median."
     return DrawnFigure(figure, f"Effectiveness against {label.rpartition(',')[0]}", caption, "trade_offs.csv", cost)
