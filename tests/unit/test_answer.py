@@ -357,7 +357,7 @@ def test_without_a_baseline_or_another_system_nothing_is_compared():
     ]
 
 
-@pytest.mark.parametrize("status", ["pending", "failed", "not supplied", "not judged"])
+@pytest.mark.parametrize("status", ["pending", "failed", "not supplied", "not judged", "declined"])
 def test_a_grid_without_a_score_says_so(status):
     states = {("a", "d"): status, ("b", "d"): status}
     said = answer(*made({"d": {"a": 0.6, "b": 0.3}}, states=states))

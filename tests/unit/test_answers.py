@@ -18,18 +18,23 @@ import numpy as np
 import pages
 import pandas as pd
 import pytest
+from graph import settings
 from helpers import main, python, quick_first, run_work
 
+from beirgrid.config.load import merged
 from beirgrid.core import files, paths, provenance
 from beirgrid.core.errors import DataError
 from beirgrid.execution import events
+from beirgrid.graph.grid import Grid
+from beirgrid.graph.rules import Rules
+from beirgrid.graph.summaries import Summary
 from beirgrid.results import cells as grid_cells
 from beirgrid.results import table_files
 from beirgrid.results.answer_files import from_csv, guarded, read_answers, to_csv, write_answers
 from beirgrid.results.answers import Answers, typed
 from beirgrid.results.scores import load_scores
 from beirgrid.results.summary import Cell, DatasetSummary, GridSummary
-from beirgrid.stages.aggregate.work import aggregate
+from beirgrid.stages.aggregate.work import aggregate, compute
 from beirgrid.stages.report import work as report
 from beirgrid.tools.reporting import LINES, PUBLISHED, outline, refresh
 
@@ -509,3 +514,44 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_40_lines():
     ):
         assert any(line.startswith(start) for line in lines), start
     assert "§ bm25 on fever: t lacks 0 queries. More such notes in the tables: 14." in lines
+
+
+# Cells that a publisher declines --------------------------------------------------------------------------------------
+
+
+def test_a_declined_cell_says_so_and_takes_no_mean_over_common_datasets(grid):
+    grid = grid.model_copy(
+        update={
+            "rows": ("x", "y", "w"),
+            "datasets": {name: grid.datasets[name] for name in "xy"} | {"w": DatasetSummary(corpus="w")},
+            "cells": (*grid.cells, write_cell("a", "w", 0.2)),
+            "declined": {"b": {"w": "trained on it, says its card"}},
+        }
+    )
+    answers = compute(grid, grid_cells.find(grid), [])
+    assert cell(answers, "b", "w")[["status", "detail"]].tolist() == ["declined", "trained on it, says its card"]
+    means = answers.across.query("metric == 'ndcg@10'").set_index(["over", "system"])["mean"]
+    assert means["common"].to_dict() == pytest.approx({"a": 0.35, "b": 0.65})
+    assert means["all", "a"] == pytest.approx(0.3)
+    note = "declined: b has no score on w, which its publisher declines: trained on it, says its card"
+    assert note in table_files.common_notes(grid, answers)
+    page = report.render(grid, answers)
+    assert 'class="none">declined</td>' in page
+    assert note in page
+
+
+def test_a_declined_cell_is_not_planned():
+    """Nor those of systems with the model; other datasets over the same corpus run."""
+    declined = {"names": ["scifact", "cqadupstack"], "reason": "trained on them"}
+    systems = {"hybrid": {"fusion": "rrf", "of": ["bm25", "minilm"]}}
+    rows = ["scifact", "nfcorpus", "cqadupstack"]
+    entries = {"models": {"minilm": {"declined": declined}}, "systems": systems}
+    grid = Grid(merged(more={**entries, "grid": {"systems": ["bm25", "minilm", "hybrid"], "datasets": rows}}))
+    plain = Grid(merged(more={"systems": systems, "grid": {"systems": ["bm25", "minilm", "hybrid"], "datasets": rows}}))
+    lacking = {(system, row) for system, row in plain.cells if system != "bm25" and row != "nfcorpus"}
+    assert len(lacking) == 2 * 13
+    assert {*plain.cells} - {*grid.cells} == lacking
+    planned = [dict(job.wildcards) for job in Rules(grid, own_python=True).jobs if job.rule.startswith("encode")]
+    assert {job["corpus"] for job in planned} == {"nfcorpus"}
+    assert settings(grid, "encode_dense", **planned[0]) == settings(plain, "encode_dense", **planned[0])
+    assert GridSummary.model_validate_json(Summary(grid).as_json({})).declined["hybrid"]["scifact"] == "trained on them"

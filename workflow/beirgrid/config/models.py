@@ -38,6 +38,15 @@ class TrainedOn(Entry):
     complete: bool = Field(True, description="Whether the source names all of them. If not, others may be among them.")
 
 
+class Declined(Entry):
+    """Datasets for which the publisher of a model declines a score, such as sets that its training has seen."""
+
+    names: Annotated[tuple[str, ...], LIST, AfterValidator(once), Refers(("datasets",))] = Field(
+        description="The datasets. Systems with the model do not run on them."
+    )
+    reason: str = Field(min_length=1, description="Why, and where the publisher says so.")
+
+
 class DatasetPrompts(Entry):
     """The prompts of one dataset."""
 
@@ -106,6 +115,7 @@ class ModelEntry(Entry):
         description="Collections whose judgements the model was trained on. Its scores there are not zero-shot. "
         "Without this key, nothing is known of its training data, and no score counts as zero-shot.",
     )
+    declined: Declined | None = Field(None, description="Datasets for which its publisher declines a score.")
     licence: str = Field("", description="Licence of the weights.")
     source: str = Field("", description="Where the keys of the entry come from. Records of the checkpoint show it.")
     note: str = Field("", description="Note that the report shows beside every number made with the model.")

@@ -180,8 +180,13 @@ def _local(value: Any, models: Mapping[str, str]) -> Any:
 
 def _with_local_names(entry: Mapping[str, Any], models: Mapping[str, str]) -> dict[str, Any]:
     """Return the entry of the grid or a system with ids by the names of their models and systems."""
-    named = {key: _local(value, models if key in _MODELS else {}) for key, value in entry.items()}
-    return {**entry, **{key: named[key] for key in (*_MODELS, *_systems()) if key in named}}
+    changed = dict(entry)
+    for key, value in entry.items():
+        if key in _MODELS:
+            changed[key] = _local(value, models)
+        elif key in _systems():
+            changed[key] = _local(value, {})
+    return changed
 
 
 def _by_checkpoint(models: Mapping[str, Any]) -> dict[str, str]:

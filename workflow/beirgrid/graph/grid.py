@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..config import entries
-from ..config.checks import absent_folder, layers, with_parts
+from ..config.checks import absent_folder, layers, models_behind, with_parts
 from ..config.datasets import is_unjudged
 from ..core.errors import ConfigError
 
@@ -53,7 +53,24 @@ class Grid:
     def runs(self) -> list[tuple[str, str]]:
         """Every (system, dataset) to run. A system with seeds is replaced by one system per seed."""
         members = [member for system in self.config.grid.systems for member in self.members(system)]
-        return [(member, dataset) for dataset in self.datasets for member in members]
+        runs = ((member, dataset) for dataset in self.datasets for member in members)
+        return [(member, dataset) for member, dataset in runs if dataset not in self.declined.get(member, ())]
+
+    @cached_property
+    def declined(self) -> dict[str, dict[str, str]]:
+        """Datasets that the publisher of a model behind a system declines, each with the reason, by system."""
+        found = {}
+        for system in self.config.grid.systems:
+            for member in self.members(system):
+                found[member] = dict(self._declined(member))
+        return {member: rows for member, rows in found.items() if rows}
+
+    def _declined(self, system: str) -> Iterator[tuple[str, str]]:
+        for name in models_behind(self.config, [system]):
+            entry = self.model(name).declined
+            rows = entry.names if entry else ()
+            parts = {part for row in rows for part in self.parts(row)}
+            yield from ((part, entry.reason) for part in self.datasets if entry and part in parts)
 
     def own(self, pattern: str, **values: str) -> str:
         """Fill in a pattern of ``paths`` with the grid's name."""

@@ -12,7 +12,7 @@ from .stage import Settings
 # Keys that name a model's source, or that reach a stage in another way or not at all.
 _NOT_RUN = {
     *("checkpoint", "revision", "path", "paths", "package", "adapter", "files", "pickled", "size", "note"),
-    *("licence", "source", "train", "trained_on"),
+    *("licence", "source", "train", "trained_on", "declined"),
     *("prompts", "query_model", "query_length", "query_lengths", "tasks"),
 }
 

@@ -56,7 +56,8 @@ FAILED = "failed"
 REPLACED = "replaced"
 NOT_SUPPLIED = "not supplied"
 NOT_JUDGED = "not judged"
-STATUSES = (DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED)
+DECLINED = "declined"
+STATUSES = (DONE, PENDING, FAILED, REPLACED, NOT_SUPPLIED, NOT_JUDGED, DECLINED)
 
 # Sets of datasets for means: all of them, or those that no system of the table was trained on.
 ALL = "all"

@@ -1,4 +1,4 @@
-"""Determine the current state of each cell: done, pending, failed or not supplied, with its numbers if done."""
+"""Determine the current state of each cell: done, with its numbers, or why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..collections import qrels as judgements
 from ..core import files, lineage, paths, provenance
 from ..core.checkout import without_folders
 from ..core.errors import DataError, quantity
-from .answers import DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED
+from .answers import DECLINED, DONE, FAILED, NOT_JUDGED, NOT_SUPPLIED, PENDING, REPLACED
 from .scores import read_cell, unanswered
 from .summary import Cell, GridSummary, others
 
@@ -76,6 +76,8 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     for cell in grid.unjudged:
         key = cell.system, cell.dataset
         cells[key] = cells[key]._replace(steps=look.steps(cell))
+    for system, of_system in grid.declined.items():
+        cells |= {(system, dataset): CellState(DECLINED, reason) for dataset, reason in of_system.items()}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             cells[system, dataset] = _over_seeds({member: cells[member, dataset] for member in members})
@@ -116,7 +118,7 @@ def _over_seeds(members: Mapping[str, CellState]) -> CellState:
 def refuse_unfinished(cells: Cells) -> None:
     """Raise DataError unless every cell with qrels is done."""
     for (system, dataset), state in cells.items():
-        if state.status not in (DONE, NOT_JUDGED):
+        if state.status not in (DONE, NOT_JUDGED, DECLINED):
             raise DataError(state.detail or f"{system} on {dataset} has no scores. {files.REMEDY}")
 
 
@@ -129,7 +131,7 @@ def combined(parts: Mapping[str, CellState | None]) -> tuple[str, str]:
     if len(whole) == 1:
         return next(iter(whole.values()))[:2]
     states = {name: state.status for name, state in whole.items()}
-    order = (NOT_SUPPLIED, NOT_JUDGED, FAILED, REPLACED, PENDING)
+    order = (NOT_SUPPLIED, NOT_JUDGED, DECLINED, FAILED, REPLACED, PENDING)
     status = next((state for state in order if state in states.values()), DONE)
     lacking = [f"{name} ({state})" for name, state in states.items() if state != DONE]
     if lacking:

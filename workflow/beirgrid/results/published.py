@@ -25,7 +25,7 @@ COLUMNS = ["system", "dataset", "metric", "value", "class", "source", "note", "p
 MEASURED_ON = ["checkpoint", "revision", "mteb", "dataset_revision", "first_stage", "depth"]
 # Keys of a model's entry that do not tell what it is.
 _BESIDE = {"revision", "path", "package", "files", "pickled", "precision", "size", "licence", "source", "note"}
-_BESIDE |= {"trained_on"}
+_BESIDE |= {"trained_on", "declined"}
 # Class of a value of a checkpoint.
 CHECKPOINT = "checkpoint"
 # Classes that follow from it: for our commit, and for a mean of several datasets.

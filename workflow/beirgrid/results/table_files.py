@@ -15,6 +15,7 @@ from ..measures import lower_is_better, written
 from . import comparisons
 from .answer_files import file_name, read_answers, write_answers
 from .answers import (
+    DECLINED,
     DONE,
     FAILED,
     NOT_JUDGED,
@@ -52,7 +53,7 @@ _LATEX = str.maketrans(
 # Verdicts in descending priority: a cell with several references shows the first one.
 VERDICTS = (
     *("deviates", "close", "reproduced", OTHER_COMMIT, OTHER_PROTOCOL, SCORE_IS_PUBLISHED),
-    *("no reference", FAILED, REPLACED, PENDING, NOT_JUDGED, NOT_SUPPLIED, ""),
+    *("no reference", FAILED, REPLACED, PENDING, NOT_JUDGED, NOT_SUPPLIED, DECLINED, ""),
 )
 _CELL = ["dataset", "system"]
 BEST_COLUMN = "not distinguishable from the best"
@@ -254,6 +255,11 @@ def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
             f"{_MAYBE_TRAINED}: it is not known whether the system was trained on the dataset, so zero-shot means "
             f"leave the system out ({systems})."
         )
+    notes += [
+        f"{DECLINED}: {system} has no score on {row}, which its publisher declines: {reason}"
+        for system, of_system in grid.declined.items()
+        for row, reason in of_system.items()
+    ]
     return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
 
 
