@@ -252,6 +252,7 @@ def test_latency_has_the_recall_beside_the_exact_index(tmp_path, tiny_models, in
         "index": TypeAdapter(AnyIndex).validate_python(index),
     }
     given |= {"dimensions": dimensions, "depth": 20, "query_tower": None, "two_towers": False}
+    given |= {"rewrites": None, "method": ""}
     open_system = partial(retrieve.open_retrieve_vectors, None, **given, tokens=(), candidates=None)
     system, asked = open_system(), texts[:30]
     (row,) = latency.measure(system, asked)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..collections.rewriting import Texts
 from ..core.errors import BeirgridError
 from .runs import Run
 
@@ -32,7 +31,7 @@ class OpenScorer(NamedTuple):
 class OpenWriter(NamedTuple):
     """An open model that writes texts in place of queries."""
 
-    write: Callable[[Mapping[str, str]], Texts]  # of texts of queries by id
+    write: Callable[[Mapping[str, str]], Mapping[str, list[str]]]  # texts by id, of texts of queries by id
     hardware: str  # of the model: cpu, or the name of the GPU
     precision: str  # of the model
 
