@@ -74,7 +74,8 @@ def test_the_cpu_environment_is_the_other_but_for_torch_and_faiss(root):
 _SNAKEMAKE = ("snakemake", "snakemake_interface_common")
 _LAZY = {
     "lexical": ("sentence_transformers", "faiss", "ir_datasets", "ir_measures", "mteb", *_SNAKEMAKE),
-    "neural": ("ir_datasets", "ir_measures", *_SNAKEMAKE),
+    # py3langid: slices of queries, whose environment is evaluate.
+    "neural": ("ir_datasets", "ir_measures", "py3langid", *_SNAKEMAKE),
     # torch and the next three: fetch model alone, whose environment is neural.
     "evaluate": ("mteb", "torch", "safetensors", "sentence_transformers", "openai", *_SNAKEMAKE),
 }
