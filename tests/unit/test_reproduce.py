@@ -98,10 +98,12 @@ def test_the_page_of_results_has_each_score_beside_its_value(monkeypatch):
     again = pd.DataFrame({"system": ["bm25-flat"], "dataset": "scifact", "metric": "ndcg@10", "independent": 0.6788})
     answers = Answers(**empty | {"scores": scores, "verdicts": verdicts})
     answered = Answer(["a is better."], [], [])
-    text = "\n".join(results.page(answers, answered, [record], again))
+    gained = [["", "moved minus minilm"], ["scifact", "+0.0100 open"]]
+    text = "\n".join(results.page(answers, answered, gained, [record], again))
     values = "0.6788 | 0.6000 to 0.7000 | 0.6788 | 0.6789 | -0.0001"
     assert f"| scifact | `bm25-flat` | nDCG@10 | {values} | reproduced | pyserini" in text
     assert "2026-01-02, 3 cores of" in text
     assert "\na is better.\n" in text
+    assert "\n\n|  | moved minus minilm |\n|---|---|\n| scifact | +0.0100 open |\n" in text
     assert "beirgrid 1.2, torch 9." in text
     assert "| 24 of 24 published values, 90 of 90 independent values on six more collections |" in text
