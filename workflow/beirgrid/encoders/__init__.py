@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..config.models import ChatModel, DenseModel, Model, ModelEntry
 from ..config.values import mistakes
 from ..core.compute import Compute, Runtime
-from ..core.errors import ConfigError
+from ..core.errors import BeirgridError, ConfigError
 from ..core.families import FAMILIES, RETRIEVERS
 from .mteb_loader import Loaded, open_by_mteb
 from .protocol import Encoder
@@ -43,6 +43,13 @@ def open_model(folder: Path, entry: ModelEntry, runtime: Runtime, answers: Path 
     from .chunked import ChunkedEncoder, ChunkedScorer  # it imports PyTorch, which served models do without
 
     return ChunkedEncoder(model, entry, folder) if isinstance(entry, DenseModel) else ChunkedScorer(model, chunks)
+
+
+def query_checkpoint(checkpoint: Path | None, query_tower: Path | None) -> Path:
+    """Return the checkpoint that encodes the queries."""
+    if folder := query_tower or checkpoint:
+        return folder
+    raise BeirgridError("a search for vectors needs a checkpoint or a query_tower")
 
 
 def open_encoder(

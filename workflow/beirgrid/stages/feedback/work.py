@@ -15,7 +15,7 @@ from ...config.query_changes import Moves
 from ...config.values import Size
 from ...core.compute import Compute
 from ...core.provenance import Artifact, Facts
-from ...encoders import open_encoder
+from ...encoders import open_encoder, query_checkpoint
 from ...encoders.protocol import Encoder
 from ...models.endpoints import kept_answers
 from ...runs import runs
@@ -77,10 +77,8 @@ def feedback(
     used = [name for ranking in first.values() for side in moves.sides(ranking.ids) for name in side]
     rows = collection.read_rows(corpus, {*used})
     collection.refuse_unknown(corpus, "document", used, rows)
-    folder = query_tower or checkpoint
-    assert folder, "a job has one of them"
     with kept_answers(output) as answers:
-        encoder = open_encoder(folder, model, compute.start(), answers)
+        encoder = open_encoder(query_checkpoint(checkpoint, query_tower), model, compute.start(), answers)
         started = time.monotonic()  # the model is open
         search = _Search(encoder, corpus, indexes, moves, Restrictions(queries, depth), compute)
         run = search.run(texts, first, rows)
@@ -106,9 +104,7 @@ def open_feedback(
     """Open the first system and the model for single queries. The ids of the corpus are in memory."""
     first: OpenSystem = open_part(dense_run)
     runtime = compute.start()
-    folder = query_tower or checkpoint
-    assert folder, "a job has one of them"
-    encoder = open_encoder(folder, model, runtime)
+    encoder = open_encoder(query_checkpoint(checkpoint, query_tower), model, runtime)
     search = _Search(encoder, corpus, indexes, moves, Restrictions(queries, depth), Compute(device="cpu"))
     names = collection.read_ids(corpus, np.arange(collection.count(corpus))[None]).names
     rows = {name: row for row, name in enumerate(names.to_pylist())}

@@ -19,10 +19,10 @@ from ...config.systems import AnyIndex
 from ...config.values import Size
 from ...core import provenance
 from ...core.compute import Compute
-from ...core.errors import BeirgridError, quantity, quoted, warn
+from ...core.errors import quantity, quoted, warn
 from ...core.progress import Progress
 from ...core.provenance import Artifact, Facts
-from ...encoders import open_encoder
+from ...encoders import open_encoder, query_checkpoint
 from ...encoders.guards import CollapseCheck, check_finite
 from ...encoders.protocol import Encoder
 from ...models.endpoints import kept_answers
@@ -118,7 +118,7 @@ def retrieve_vectors(
     limits = Restrictions(queries, depth)
     documents = collection.count(corpus)
     with kept_answers(output) as answers:
-        encoder = open_encoder(_of_queries(checkpoint, query_tower), model, compute.start(), answers)
+        encoder = open_encoder(query_checkpoint(checkpoint, query_tower), model, compute.start(), answers)
         shards: dict[str, Any] = {"indexes": indexes, "tokens": tokens, "candidates": candidates}
         shards |= {"index": index, "dimensions": dimensions}
         if method == "hyde":
@@ -246,7 +246,7 @@ def open_retrieve_vectors(
     writer: OpenWriter | None = open_part(rewrites) if rewrites else None
     runtime = compute.start()
     documents = collection.count(corpus)
-    encoder = open_encoder(_of_queries(checkpoint, query_tower), model, runtime)
+    encoder = open_encoder(query_checkpoint(checkpoint, query_tower), model, runtime)
     ids = collection.read_ids(corpus, np.arange(documents)[None])
     shards: dict[str, Any] = {
         "tokens": tokens,
@@ -274,13 +274,6 @@ def _built_from(indexes: Sequence[Path]) -> list[Path]:
     inputs = [source for path in indexes for source in provenance.record_of(path).inputs]
     exact = [path for option, path, _ in inputs if option == "exact"]
     return exact if all(path.exists() for path in exact) else []
-
-
-def _of_queries(checkpoint: Path | None, query_tower: Path | None) -> Path:
-    """Return the checkpoint that encodes the queries."""
-    if folder := query_tower or checkpoint:
-        return folder
-    raise BeirgridError("a search for vectors needs a checkpoint or a query_tower")
 
 
 def _check(vectors: Any, texts: Mapping[str, str], precision: str) -> None:
