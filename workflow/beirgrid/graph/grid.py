@@ -52,25 +52,25 @@ class Grid:
     @property
     def runs(self) -> list[tuple[str, str]]:
         """Every (system, dataset) to run. A system with seeds is replaced by one system per seed."""
-        members = [member for system in self.config.grid.systems for member in self.members(system)]
-        runs = ((member, dataset) for dataset in self.datasets for member in members)
+        runs = ((member, dataset) for dataset in self.datasets for member in self.single_systems)
         return [(member, dataset) for member, dataset in runs if dataset not in self.declined.get(member, ())]
+
+    @cached_property
+    def single_systems(self) -> list[str]:
+        """The systems behind all columns: one per seed of a system with seeds."""
+        return [member for system in self.config.grid.systems for member in self.members(system)]
 
     @cached_property
     def declined(self) -> dict[str, dict[str, str]]:
         """Datasets that the publisher of a model behind a system declines, each with the reason, by system."""
-        found = {}
-        for system in self.config.grid.systems:
-            for member in self.members(system):
-                found[member] = dict(self._declined(member))
-        return {member: rows for member, rows in found.items() if rows}
+        found = {member: dict(self._declined(member)) for member in self.single_systems}
+        return {member: reasons for member, reasons in found.items() if reasons}
 
     def _declined(self, system: str) -> Iterator[tuple[str, str]]:
         for name in models_behind(self.config, [system]):
-            entry = self.model(name).declined
-            rows = entry.names if entry else ()
-            parts = {part for row in rows for part in self.parts(row)}
-            yield from ((part, entry.reason) for part in self.datasets if entry and part in parts)
+            if entry := self.model(name).declined:
+                rows = {part for row in entry.names for part in self.parts(row)}
+                yield from ((row, entry.reason) for row in self.datasets if row in rows)
 
     def own(self, pattern: str, **values: str) -> str:
         """Fill in a pattern of ``paths`` with the grid's name."""

@@ -20,6 +20,7 @@ from ..results.answers import (
     LEAST_DATASETS,
     PENDING,
     REPLACED,
+    STATUSES,
     Answers,
     both_ways,
     main_comparison,
@@ -157,10 +158,10 @@ def _mean_columns(across: pd.DataFrame) -> list[Column]:
 
 
 def counts(grid: GridSummary, answers: Answers) -> dict[str, int]:
-    """Count the cells by status. A cell is done when all of its metrics are."""
+    """Count the cells by status, in the order of ``STATUSES``. A cell is done when all of its metrics are."""
     statuses = shown_scores(answers.scores, grid).sort_values("status", key=lambda names: names == DONE, kind="stable")
     numbers = statuses.drop_duplicates(["system", "dataset"])["status"].value_counts()
-    return {str(status): int(number) for status, number in numbers.items()}
+    return {status: int(numbers[status]) for status in STATUSES if status in numbers}
 
 
 def failures(grid: GridSummary, answers: Answers) -> list[Any]:
