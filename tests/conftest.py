@@ -44,7 +44,7 @@ gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported to no later collection."""
+    """Exempt what was imported from all later collections."""
     gc.freeze()
 
 
