@@ -11,6 +11,7 @@ import venv
 from pathlib import Path
 
 import checkpoints
+import numpy as np
 import pages
 import pytest
 import yaml
@@ -19,10 +20,12 @@ from sentence_transformers import SentenceTransformer
 
 from beirgrid.__main__ import main
 from beirgrid.config.load import merged
+from beirgrid.config.models import DenseModel
 from beirgrid.core import checkout
 from beirgrid.core.errors import ConfigError, DataError
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
+from beirgrid.models import saved
 from beirgrid.tools.run import configuration, entries_of_collection, entries_of_model, find_grid, keep_grid, profile
 
 
@@ -143,6 +146,32 @@ def test_the_class_that_saved_a_checkpoint_says_its_family(tmp_path, save, famil
     save(tmp_path / "mine")
     _, entries = entries_of_model(str(tmp_path / "mine"))
     assert entries["models"]["mine"]["family"] == family
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "taken"),
+    [
+        ({"query": "query: ", "document": "passage: "}, None, True),
+        ({"query": "query: "}, None, True),
+        ({"query": "", "document": ""}, None, False),
+        ({"query": "query: ", "passage": "passage: "}, None, False),  # the fetch asks what is meant
+        ({"query": "query: "}, "query", False),
+        ({"s2p_query": "Instruct: "}, None, False),
+    ],
+)
+def test_prompts_of_a_folder_are_put_before_texts_as_sentence_transformers_puts_them(
+    tiny_models, tmp_path, prompts, default, taken
+):
+    folder = shutil.copytree(tiny_models["dense"], tmp_path / "m")
+    settings = {"prompts": prompts, "default_prompt_name": default}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (entry,) = entries_of_model(str(folder))[1]["models"].values()
+    assert entry.get("prompts") == ({"own": True} if taken else None)
+    put = saved.prompts(folder, DenseModel(**entry))
+    model = SentenceTransformer(str(folder), device="cpu")
+    if taken:
+        for side, encode in (("query", model.encode_query), ("document", model.encode_document)):
+            assert np.array_equal(encode("wing flutter"), model.encode(put[side] + "wing flutter"))
 
 
 @pytest.mark.parametrize("normalises", [True, False])

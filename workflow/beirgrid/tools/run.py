@@ -328,7 +328,11 @@ def _of_folder(folder: Path, family: str) -> dict[str, Any]:
             f"--model: the files of {folder} do not say its family ({', '.join(architectures) or 'no architectures'}); "
             "add --family dense (or another family of docs/models.md)"
         )
-    entry = {"family": family, "path": str(folder)}
+    entry: dict[str, Any] = {"family": family, "path": str(folder)}
+    # Of prompts with other names, the entry must say which one is meant: the fetch asks.
+    prompts = {name for name, text in (stated.get("prompts") or {}).items() if text}
+    if prompts and prompts <= {"query", "document"} and not stated.get("default_prompt_name"):
+        entry |= {"prompts": {"own": True}} if family in ("dense", "sparse") else {}
     return entry | ({"similarity": _taken_similarity(folder, similarity)} if family == "dense" else {})
 
 
