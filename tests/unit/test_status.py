@@ -184,6 +184,8 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     logger, plugin, shown = begun
     (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
     logger.info("job", extra=_info(1))
+    command = "RuleException:\nCalledProcessError in file \"encode.smk\", line 26:\nCommand '{\"values\": …}'"
+    logger.error(command, extra={"event": LogEvent.ERROR})
     logger.error("failed", extra=_failed(1, "1.log"))
     logger.warning(f"{CONTROLS} in a warning")
     logger.warning("No SLURM account given, trying to guess.")

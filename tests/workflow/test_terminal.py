@@ -76,6 +76,7 @@ def test_a_failed_job_is_shown_with_the_end_of_its_log(small_grid, tmp_path):
     log = "logs/retrieve/bm25-flat/small.log"
     assert f"\n  retrieve_lexical bm25-flat small: {log}\n" in printed
     assert f"    {(tmp_path / log).read_text().splitlines()[-1]}\n" in printed
+    assert "CalledProcessError" not in printed  # the command, with the values of the job
     advice = "The same command continues the run: finished files stay"
     assert re.search(rf"^\d of \d jobs done, 1 failed, 0:0\d:\d\d. {advice}$", printed, re.MULTILINE), printed[-3000:]
     assert re.search(r"^small +failed$", printed, re.MULTILINE)

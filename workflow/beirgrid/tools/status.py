@@ -126,8 +126,9 @@ _PAUSE = 10.0
 # What is shown of what Snakemake tells without a warning: lines of these modules, and lines that begin so.
 _MODULES = ("apptainer", "conda")
 _STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
-# Warnings that each run has: the SLURM plugin guesses an account, and a run that failed has written tables.
-_USUAL = re.compile("SLURM account|Warning: the following output files of rule")
+# What each run is told: the SLURM plugin guesses an account, a run that failed has written tables, and the command of
+# a failed job, which stands beside its log.
+_USUAL = re.compile("SLURM account|Warning: the following output files of rule|^RuleException:\nCalledProcessError in")
 
 
 class _Work(ProgressColumn):
