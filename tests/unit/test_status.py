@@ -21,7 +21,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from beirgrid.__main__ import main
 from beirgrid.core import checkout
 from beirgrid.core.errors import BeirgridError
-from beirgrid.core.progress import Progress
+from beirgrid.core.progress import PREFIX, Progress
 from beirgrid.execution import events
 from beirgrid.tools import status
 from snakemake_logger_plugin_beirgrid import LogHandler
@@ -184,7 +184,7 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     logger, plugin, shown = begun
     (tmp_path / "1.log").write_text(f"before\n{CONTROLS} in the log\n")
     logger.info("job", extra=_info(1))
-    command = "RuleException:\nCalledProcessError in file \"encode.smk\", line 26:\nCommand '{\"values\": …}'"
+    command = 'RuleException:\nCalledProcessError in file "encode.smk", line 26:\nCommand \'{"values": …}\''
     logger.error(command, extra={"event": LogEvent.ERROR})
     logger.error("failed", extra=_failed(1, "1.log"))
     logger.warning(f"{CONTROLS} in a warning")
@@ -271,6 +271,26 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     assert "sbatch call" not in shown()
     assert f"  encode tiny 1: {reason}" in _screen(path)
     assert events.read(path).jobs[1].failure == f"encode tiny 1: {reason}"
+
+
+@pytest.mark.parametrize("said", ["Terminating processes on user request", "Will exit after finishing running jobs"])
+def test_who_stops_a_run_gets_no_tables_and_only_jobs_that_failed_by_themselves_count_as_failed(told, tmp_path, said):
+    logger, recorder, path = told
+    recorder.results = lambda written: pytest.fail("tables are written")
+    for number, log in enumerate(
+        (f"{PREFIX}encode: 1/3 documents\nstopped", f"{PREFIX}encode: 2/3", "", "error: disk")
+    ):
+        (tmp_path / f"{number}.log").write_text(log)
+        logger.info("job", extra=_info(number))
+    logger.info(said)
+    for number in range(4):
+        logger.error("failed", extra=_failed(number, f"{number}.log"))
+    logger.error("WorkflowError", extra={"event": LogEvent.ERROR})
+    recorder.close()
+    run = events.read(path)
+    assert [job.state for job in run.jobs.values()] == ["stopped", "stopped", "stopped", "failed"]
+    assert status.counts(run) == "0 of 3 jobs done, 1 failed, 3 stopped"
+    assert not run.over["succeeded"]
 
 
 def test_a_run_says_that_the_checkout_changed_since_it_began(tmp_path, monkeypatch, capsys):

@@ -37,6 +37,8 @@ EVENTS = Path("results/status.jsonl")
 LOCK = Path(".snakemake/beirgrid/run")
 # SLURM's answer for a group does not reach Snakemake's log.
 _REFUSED = "SLURM refused the group of this job: compare nodes with its partitions (beirgrid doctor --configfile FILE)"
+# How Snakemake answers a Ctrl-C, and a SIGTERM.
+_STOPS = ("Terminating processes", "Will exit after")
 Event = dict[str, Any]
 
 
@@ -103,6 +105,7 @@ class Execution:
     jobs: dict[int, RunningJob] = field(default_factory=dict)
     over: Event | None = None
     failed: bool = False  # whether Snakemake ended with an error
+    stopped: bool = False  # whether somebody stopped it
     _of_groups: dict[int, list[str]] = field(default_factory=dict)  # logs of the cluster, by job of a group
 
     def in_state(self, state: str) -> list[RunningJob]:
@@ -166,6 +169,7 @@ class Execution:
         elif kind == LogEvent.GROUP_ERROR:  # those of its jobs follow
             self._of_groups |= {failed["jobid"]: fields["aux_logs"] for failed in fields["job_error_info"]}
         self.failed |= kind == LogEvent.ERROR
+        self.stopped |= kind is None and record.getMessage().startswith(_STOPS)
         return {"event": "job", **asdict(job)} if job else None
 
     def _begin(self, fields: Mapping[str, Any]) -> None:
@@ -187,13 +191,15 @@ class Execution:
         return job
 
     def _fail(self, job: RunningJob, fields: Mapping[str, Any]) -> None:
-        """Mark a job as failed, with its logs and the reason."""
+        """Mark a job as failed, with its logs and the reason; as stopped, if the run was and the logs say no more."""
         of_group = self._of_groups.pop(job.id, None)
         job.logs = list(map(str, [*fields["log"], *(of_group or ())]))
         # The command that submitted the job follows the reason.
         reason = str(fields.get("rule_msg") or "").partition("\n    sbatch call:")[0]
         job.reason = _REFUSED if of_group == [] else reason
-        job.state = "failed"
+        last = [line for log in job.logs for line in tail(Path(log), 1)]
+        is_stopped = self.stopped and all(line == "stopped" or line.startswith(PREFIX) for line in last)
+        job.state = "stopped" if is_stopped else "failed"
         job.since = time.time()
 
 
@@ -279,7 +285,7 @@ class Recorder(logging.Handler):
         if run.facts:
             self._write({"event": "over", "time": time.time(), "succeeded": run.succeeded})
             last = run.in_state("done")[-1:]
-            if not self.quiet:
+            if not (self.quiet or run.stopped):  # who stops a run does not wait for its tables
                 self.results(written=run.succeeded and any(job.rule.endswith(Report.rule) for job in last))
             if self.commit != (now := commit(CHECKOUT)):
                 changed = f"{CHECKOUT} has changed since the run began, from commit {self.commit} to {now}"

@@ -110,7 +110,8 @@ def warnings(current: Execution) -> Iterator[str]:
 def counts(current: Execution) -> str:
     """Return how many jobs are done, running and failed."""
     words = [f"{len(current.in_state('done'))} of {quantity(sum(current.facts['jobs'].values()), 'job')} done"]
-    words += [f"{number} {state}" for state in ("running", "failed") if (number := len(current.in_state(state)))]
+    others = ("running", "failed", "stopped")
+    words += [f"{number} {state}" for state in others if (number := len(current.in_state(state)))]
     return ", ".join(words)
 
 
