@@ -192,17 +192,19 @@ def test_the_screen_of_a_run_shows_what_matters_and_escapes_control_sequences(be
     logger.warning("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'")
     logger.warning("Unable to guess SLURM account. Trying to proceed without.")
     logger.info("not shown")
-    logger.info("Nothing to be done")
+    logger.info("Complete log(s): all.log")
+    logger.info("Nothing to be done (all requested files are present and up to date).")
     logger.error("WorkflowError", extra={"event": LogEvent.ERROR})
     plugin.close()
     said = shown()
     # Lines with a rate are frames of a terminal's live display.
-    assert [line for line in said.splitlines() if "jobs per minute" not in line] == [
+    assert [line for line in said.splitlines() if "per minute" not in line] == [
         "  encode tiny 1: 1.log",
         "    before",
         f"    {ESCAPED} in the log",
         f"{ESCAPED} in a warning",
-        "Nothing to be done",
+        "Complete log(s): all.log",
+        "Nothing to be done.",
         "WorkflowError",
         "0 of 3 jobs done, 1 failed, 0:00:00. The same command continues the run: finished files stay",
     ]
@@ -220,7 +222,7 @@ def test_an_error_before_a_run_is_the_last_line(shown_run):
     assert shown() == "take care\nwrong key\n"
 
 
-def test_a_dry_run_is_a_table_of_the_jobs_of_each_rule_and_why(capsys):
+def test_a_dry_run_has_a_line_for_each_reason_with_the_jobs_of_each_rule(capsys):
     logger = logging.Logger("snakemake")
     logger.addHandler(plugin := LogHandler(OutputSettings(dryrun=True, stdout=True), None))
     logger.info("begun", extra={"event": LogEvent.WORKFLOW_STARTED})
@@ -232,11 +234,10 @@ def test_a_dry_run_is_a_table_of_the_jobs_of_each_rule_and_why(capsys):
     plugin.close()
     assert capsys.readouterr().out.splitlines() == [
         "to be replaced",
-        "job     count  why",
-        "encode      3  2 new, 1 changed: settings",
-        "report      1  its inputs are made again",
-        "total       5",
-        "A dry run: nothing was made. -v lists each job.",
+        "Dry run (-v lists each job):",
+        "2 new: 2×encode",
+        "1 with changed settings: encode",
+        "1 with inputs that are made again: report",
     ]
 
 
@@ -248,18 +249,19 @@ def test_who_asks_for_more_or_less_of_snakemakes_lines_gets_them(shown_run, aske
 
 
 @pytest.mark.parametrize("shown_run", [io.StringIO], indirect=True)
-def test_a_file_gets_a_line_at_ends_of_jobs_every_ten_seconds_at_most(begun, monkeypatch):
+@pytest.mark.parametrize(("second", "lines"), [(125.0, 2), (131.0, 3)])
+def test_a_file_gets_a_line_at_ends_of_jobs_every_half_a_minute_at_most(begun, monkeypatch, second, lines):
     logger, plugin, shown = begun
-    for number, clock in enumerate((100.0, 105.0, 111.0)):
+    for number, clock in enumerate((100.0, second, 200.0)):
         monkeypatch.setattr(status.time, "monotonic", lambda clock=clock: clock)
         logger.info("job", extra=_info(number))
         logger.info("done", extra=_done(number))
+    logger.info("Complete log(s): all.log")
     plugin.close()
-    first, second, last = shown().splitlines()
-    left = r"about 0:00:0[0-2] left; last: encode tiny 0"
-    assert re.fullmatch(rf"1 of 3 jobs done, .* jobs per minute; {left}", first)
-    assert second.startswith("3 of 3 jobs done, ")
-    assert last == "3 of 3 jobs done, 0:00:00"
+    said = shown().splitlines()
+    assert re.fullmatch(r"1 of 3 jobs done, about 0:00:0[0-2] left; last: encode tiny 0", said[0])
+    assert len(said) == lines
+    assert said[-1] == "3 jobs done, 0:00:00"
 
 
 def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
@@ -438,13 +440,13 @@ def test_the_time_left_follows_the_work_and_not_the_number_of_jobs(tmp_path, mon
     now = run.jobs[2].since
     monkeypatch.setattr(events.time, "time", lambda: now)
     run.facts["time"] = now - 100
-    assert status.speed(run) == "0.0 jobs per minute"
+    assert status.speed(run) == "0.0 per minute"
     run.jobs[1].state = "done"
-    assert status.speed(run) == "0.6 jobs per minute; about 2:45:00 left"
+    assert status.speed(run) == "about 2:45:00 left"
     run.jobs[2].since -= 30
-    assert status.speed(run) == "0.6 jobs per minute; about 0:40:00 left"
+    assert status.speed(run) == "about 0:40:00 left"
     run.jobs[2].since -= 1000
-    assert status.speed(run) == f"0.6 jobs per minute; about {status.clock(100 * (990 - 81) / 91)} left"
+    assert status.speed(run) == f"about {status.clock(100 * (990 - 81) / 91)} left"
 
 
 def test_progress_says_what_begins_and_shows_no_rate_before_anything_is_done(capsys):

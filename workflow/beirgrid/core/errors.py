@@ -51,11 +51,13 @@ def show(*lines: str) -> None:
         print(*map(printable, lines), sep="\n", flush=True)
 
 
-def table_lines(columns: list[str], rows: list[list[str]]) -> Iterator[str]:
-    """Yield the lines of a table: columns of words flush left, columns with numbers flush right."""
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    words = [not any(cell.lstrip("+-")[:1].isdigit() for cell in column) for column in zip(*rows, strict=True)]
-    yield from column_lines([columns, ["-" * width for width in widths], *rows], words)
+def table_lines(columns: list[str], rows: list[list[str]], *, ruled: bool = True) -> Iterator[str]:
+    """Yield the lines of a table: columns of words flush left, those with numbers flush right, empty ones left out."""
+    filled = [column for column in zip(columns, *rows, strict=True) if any(column[1:]) or not rows]
+    words = [not any(cell.lstrip("+-")[:1].isdigit() for cell in column[1:]) for column in filled]
+    head, *below = map(list, zip(*filled, strict=True))
+    rule = ["-" * max(map(len, column)) for column in filled]
+    yield from column_lines([head, *[rule] * ruled, *below], words)
 
 
 def column_lines(rows: list[list[str]], words: list[bool]) -> Iterator[str]:

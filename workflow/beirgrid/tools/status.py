@@ -6,19 +6,21 @@ import datetime
 import logging
 import os
 import re
+import shutil
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
 from logging import LogRecord
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import column_lines, printable, quantity, show
+from ..core.errors import column_lines, printable, quantity, show, table_lines
 from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
 from .why import outdated
@@ -39,7 +41,8 @@ def status(*, directory: results_folder.Directory = Path()) -> None:
 
 def screen(current: Execution) -> Iterator[str]:
     """Yield the lines of the screen of a run."""
-    yield from (_headline(current), "", *_stages(current), speed(current), *warnings(current))
+    rate = f", {speed(current)}" if current.jobs else ""
+    yield from (_headline(current), f"{counts(current)}{rate}", *_stages(current), *warnings(current))
     if at_work := current.in_state("running"):
         yield from ("", f"{'Running' if current.alive is not False else 'Running when it died'}, {len(at_work)}:")
         rows = [[f"  {job.name}", clock(time.time() - job.since), job.work] for job in at_work[:_JOBS]]
@@ -69,25 +72,25 @@ def _headline(current: Execution) -> str:
 
 
 def _stages(current: Execution) -> Iterator[str]:
-    """Yield the lines of a table of the jobs of each stage by their state. Zeros are left out."""
-    total = current.facts["jobs"]
-    states = {state: Counter(job.rule for job in current.in_state(state)) for state in ("done", "running", "failed")}
-    rows: list[list[Any]] = []
-    for rule in dict.fromkeys([*total, *(job.rule for job in current.jobs.values())]):
-        counts = [count[rule] for count in states.values()]
-        all_jobs = max(total.get(rule, 0), sum(counts))
-        rows.append([rule, *counts, all_jobs - sum(counts), all_jobs])
-    head = ["stage", *states, "waiting", "of"]
-    sums = [sum(row[column] for row in rows) for column in range(1, len(head))]
-    cells = [[str(cell or "") for cell in row] for row in [*rows, ["total", *sums]]]
-    yield from column_lines([head, *cells], [True, *[False] * len(sums)])
+    """Yield a table of the jobs of each stage that has more to do, by their state, below an empty line."""
+    states = ["done", "running", "failed"]
+    total = Counter[str](current.facts["jobs"])
+    begun = Counter((job.rule, job.state) for job in list(current.jobs.values()))
+    rows = []
+    for rule in dict.fromkeys([*total, *(rule for rule, _ in begun)]):
+        counts = [begun[rule, state] for state in states]
+        of = max(total[rule], sum(counts))
+        if counts[0] < of:
+            rows.append([rule, *(str(count or "") for count in [*counts, of])])
+    if rows:
+        yield from ("", *table_lines(["stage", *states, "of"], rows, ruled=False))
 
 
 def speed(current: Execution) -> str:
-    """Return the rate of jobs, and the time left: the rest of the work, as plan expects it, at the rate so far."""
+    """Return the time left: the rest of the work, as plan expects it, at the rate so far; else the rate of jobs."""
     elapsed = max(current.until - current.facts["time"], 1.0)
     done = current.in_state("done")
-    rate = f"{len(done) / elapsed * 60:,.1f} jobs per minute"
+    rate = f"{len(done) / elapsed * 60:,.1f} per minute"
     expected = current.facts.get("seconds", {})  # none in events of earlier versions
     finished = sum(expected.get(job.name, 0.0) for job in done)
     left = sum(expected.values()) - finished
@@ -95,7 +98,7 @@ def speed(current: Execution) -> str:
         return rate
     ages = ((job, current.until - job.since) for job in current.in_state("running"))
     begun = sum(min(age, _BEGUN * expected.get(job.name, 0.0)) for job, age in ages)
-    return f"{rate}; about {clock((left - begun) * elapsed / (finished + begun))} left"
+    return f"about {clock((left - begun) * elapsed / (finished + begun))} left"
 
 
 def warnings(current: Execution) -> Iterator[str]:
@@ -109,10 +112,18 @@ def warnings(current: Execution) -> Iterator[str]:
 
 def counts(current: Execution) -> str:
     """Return how many jobs are done, running and failed."""
-    words = [f"{len(current.in_state('done'))} of {quantity(sum(current.facts['jobs'].values()), 'job')} done"]
+    done = len(current.in_state("done"))
+    total = sum(current.facts["jobs"].values())
+    words = [f"{done:,} of " * (done < total) + quantity(total, "job") + " done"]
     others = ("running", "failed", "stopped")
     words += [f"{number} {state}" for state in others if (number := len(current.in_state(state)))]
     return ", ".join(words)
+
+
+def wrapped(text: str, width: int = 0, indent: str = "") -> list[str]:
+    """Return a text as lines of this width (that of the terminal), broken between words, indented after the first."""
+    width = width or shutil.get_terminal_size((120, 24)).columns
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def clock(seconds: float) -> str:
@@ -123,10 +134,12 @@ def clock(seconds: float) -> str:
 # The screen of a run, in place of Snakemake's own lines, which are in its log file
 
 # Seconds between two lines where the output is no terminal.
-_PAUSE = 10.0
+_PAUSE = 30.0
 # What is shown of what Snakemake tells without a warning: lines of these modules, and lines that begin so.
 _MODULES = ("apptainer", "conda")
-_STARTS = ("Complete log", "Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
+_STARTS = ("Nothing to be done", "Terminating processes", "Trying to restart job", "Will exit")
+# What Snakemake adds to that nothing is to be done.
+_OF_NOTHING = " (all requested files are present and up to date)"
 # What each run is told: the SLURM plugin guesses an account, a run that failed has written tables, and the command of
 # a failed job, which stands beside its log.
 _USUAL = re.compile("SLURM account|Warning: the following output files of rule|^RuleException:\nCalledProcessError in")
@@ -153,7 +166,7 @@ class _Printer:
 
 
 class Screen(_Printer):
-    """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every ten seconds at most."""
+    """Draws the jobs of a run on a terminal; elsewhere, writes a line at ends of jobs, every 30 seconds at most."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         super().__init__(stream, nocolor)
@@ -166,13 +179,14 @@ class Screen(_Printer):
 
     def show(self, record: LogRecord) -> None:
         """Show a record of Snakemake's log if it matters."""
-        said = record.getMessage()
+        said = record.getMessage().replace(_OF_NOTHING, "")
         kind = getattr(record, "event", None)
         if event := self.run.follow(record):
             self._change(self.run.jobs.get(event.get("id", -1)))
         elif kind in (None, LogEvent.ERROR) and not _USUAL.search(said):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
-            if style or record.module in _MODULES or said.startswith(_STARTS):
+            is_log = said.startswith("Complete log") and not self.run.succeeded
+            if style or record.module in _MODULES or said.startswith(_STARTS) or is_log:
                 self._print(*said.split("\n"), style=style)
 
     def _change(self, job: RunningJob | None) -> None:
@@ -190,9 +204,13 @@ class Screen(_Printer):
         self.bars.update(self.bars.task_ids[0], description=counts(self.run), completed=done)
         if job and job.state == "failed":
             self._print(*failure(job), style="red")
-        elif job and job.state == "done" and self.bars.disable and time.monotonic() >= self.next:
+        elif job and job.state == "done" and self.bars.disable and self._is_due():
             self.next = time.monotonic() + _PAUSE
             self._print(f"{counts(self.run)}, {speed(self.run)}; last: {job.name}")
+
+    def _is_due(self) -> bool:
+        """Whether a line has its time, and is not the last one, which ``close`` prints."""
+        return time.monotonic() >= self.next and not self.bars.finished
 
     def close(self) -> None:
         """Stop drawing, and print the last state."""
@@ -207,42 +225,37 @@ class Screen(_Printer):
 # Words of Snakemake's reasons, and what they mean. The first that a job has counts.
 _REASONS = {
     "Missing output files": "new",
-    "Set of input files": "changed: other inputs",
-    "Params": "changed: settings",
+    "Set of input files": "with other inputs",
+    "Params": "with changed settings",
     "Forced execution": "made again",
-    "Updated input files": "its inputs are newer",
-    "Input files updated": "its inputs are made again",
+    "Updated input files": "with newer inputs",
+    "Input files updated": "with inputs that are made again",
 }
 
 
 class DryRun(_Printer):
-    """Prints the jobs of a dry run: a line for each rule, with why its jobs would run."""
+    """Prints the jobs of a dry run: for each reason to run, the number of jobs of each rule."""
 
     def __init__(self, stream: TextIO, nocolor: bool) -> None:
         super().__init__(stream, nocolor)
-        self.counts: dict[str, int] = {}
         self.reasons: dict[str, Counter[str]] = {}
 
     def show(self, record: LogRecord) -> None:
         """Count a job, or show a warning."""
-        kind = getattr(record, "event", None)
-        if kind == LogEvent.RUN_INFO:
-            self.counts = vars(record)["stats"]
-        elif kind == LogEvent.JOB_INFO:
-            self.reasons.setdefault(vars(record)["rule_name"], Counter())[_why(vars(record)["reason"])] += 1
+        fields = vars(record)
+        if fields.get("event") == LogEvent.JOB_INFO and fields["rule_name"] != "all":
+            self.reasons.setdefault(_why(fields["reason"]), Counter())[fields["rule_name"]] += 1
         elif record.levelno >= logging.WARNING or record.getMessage().startswith("Nothing to be done"):
-            self._print(*record.getMessage().split("\n"))
+            self._print(*record.getMessage().replace(_OF_NOTHING, "").split("\n"))
 
     def close(self) -> None:
-        """Print the table."""
-        if not self.counts:
-            return
-        table = [["job", "count", "why"]]
-        for rule, count in self.counts.items():
-            reasons = self.reasons.get(rule, Counter())
-            why = [f"{jobs:,} {reason}" if len(reasons) > 1 else reason for reason, jobs in reasons.most_common()]
-            table += [[rule, str(count), ", ".join(why)]] * (rule != "all")
-        self._print(*column_lines(table, [True, False, True]), "A dry run: nothing was made. -v lists each job.")
+        """Print the reasons, with their jobs."""
+        if self.reasons:
+            self._print("Dry run (-v lists each job):")
+        for reason, rules in self.reasons.items():
+            jobs = [f"{number:,}×{rule}" if number > 1 else rule for rule, number in rules.items()]
+            line = f"{rules.total():,} {reason}: {', '.join(jobs)}"
+            self._print(*wrapped(line, self.console.width))
 
 
 def _why(reason: str) -> str:
