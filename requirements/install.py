@@ -28,7 +28,7 @@ PYTORCH = "https://download.pytorch.org/whl/cpu"  # torch's CPU builds, for thos
 # Half of all code, of which a run imports nothing or little. Python compiles such a module when it imports it.
 SELDOM = r".*/tests/|(pip|setuptools|openai|networkx|fontTools|pygments|polars|torchgen|test|mteb|ir_datasets|seaborn)/"
 SELDOM += r"|(pyserini|google|git|transformers/models|torch/(_inductor|onnx|testing|_vendor)|numpy/distutils)/"
-SELDOM += r"|(sympy/(physics|parsing|stats|combinatorics|geometry)|sqlalchemy/(dialects|testing)|numba/cuda|pydantic/v1)/"
+SELDOM += r"|(sympy/(physics|parsing|stats|combinatorics|geometry)|sqlalchemy/(dialects|testing)|numba/cuda)/"
 WAIT = ("--retries", "0", "--timeout", "15")  # PYTORCH may be out of reach: then the CUDA build does
 
 
