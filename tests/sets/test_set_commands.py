@@ -175,6 +175,13 @@ def test_a_pool_of_some_queries_is_a_random_sample_that_grows(made):
     assert 30 < early < 70, "the sample does not follow the order of the queries"
 
 
+@pytest.mark.parametrize("between", [",", " "])
+def test_systems_of_a_pool_have_commas_or_spaces_between_them(made, between):
+    some = sorted(RUNS)[:2]
+    set_step("pool", "notes", "--systems", *between.join(some).split())
+    assert EvaluationSet(made.folder).description.pools[-1]["systems"] == some
+
+
 def test_status_says_what_is_open_and_what_was_planned(made, told):
     accept(made, depth=3)
     summary = {

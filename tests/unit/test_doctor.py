@@ -94,7 +94,7 @@ def test_partitions_are_listed_with_their_nodes(programs, capsys):
         ("cpu", {"partition": "short,cpu"}, ("ok", f"partition short,cpu: {FITS}")),
         ("gpu", {"cores": 4, "gpu_model": "a100"}, ("ok", "partition gpu: at most 4 cores")),
         ("gpu", {"cores": 16, "mem_mb": 32000}, ("ok", "partition gpu: at most 16 cores")),
-        ("cpu", {"partition": "standard"}, ("PROBLEM", "to one of those of SLURM: cpu*, gpu, short")),
+        ("cpu", {"partition": "standard"}, ("PROBLEM", "to one of those of SLURM: cpu, gpu, short")),
         ("gpu", {"partition": "cpu"}, ("PROBLEM", "there is no partition cpu with gpu:\n")),
         ("gpu", {"gpu_model": "h100"}, ("PROBLEM", "there is no partition gpu with gpu:h100\n")),
         ("cpu", {"cores": 9}, ("PROBLEM", "set nodes.cpu.cores: 8")),

@@ -19,6 +19,7 @@ from ..collections.sources import judged_by
 from ..config.values import Size
 from ..core import files, lineage, paths, provenance
 from ..core.errors import BeirgridError, DataError, quantity, say, show, table_lines, warn
+from ..options import NameLists
 from ..results import results_folder, summary
 from ..results.summary import GridSummary
 from ..runs import runs
@@ -169,7 +170,7 @@ def make_pool(
     queries: Annotated[int | None, Field(ge=2), "judge a random sample of N queries (default: all)"] = None,
     judgements: Annotated[Size | None, "most pairs to add"] = None,
     overlap: Annotated[float, Field(ge=0, le=1), "share of queries that every judge judges"] = 0.1,
-    systems: Annotated[tuple[str, ...], "systems whose runs count (default: all)"] = (),
+    systems: Annotated[NameLists, "systems whose runs count (default: all)"] = (),
     results: Results = Path(),
 ) -> None:
     """Choose the pairs to judge, from finished runs."""

@@ -107,7 +107,7 @@ def _fit(kind: str, limits: NodeLimits, offers: list[NodeLimits]) -> Finding:
         and (offer.partition.rstrip("*") in named.split(",") or (not limits.partition and "*" in offer.partition))
     ]
     if not possible:
-        there = ", ".join(dict.fromkeys(offer.partition for offer in offers))
+        there = ", ".join(dict.fromkeys(offer.partition.rstrip("*") for offer in offers))
         advice = f"set {what}.partition to one of those of SLURM: {there}"
         return Finding(what, f"there is no partition {named}{f' with {gpu}' if gpu else ''}", "PROBLEM", advice)
     keys = ("cores", "mem_mb", "runtime")
