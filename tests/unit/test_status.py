@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from snakemake.exceptions import WorkflowError, format_exception_to_string
 from snakemake.settings.enums import Quietness
 from snakemake.settings.types import OutputSettings
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -273,6 +274,15 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     assert "sbatch call" not in shown()
     assert f"  encode tiny 1: {reason}" in _screen(path)
     assert events.read(path).jobs[1].failure == f"encode tiny 1: {reason}"
+
+
+def test_snakemake_shows_a_refusal_without_the_lines_that_raised_it():
+    def refuse() -> None:
+        raise BeirgridError("another run works here")
+
+    with pytest.raises(WorkflowError) as caught:
+        events._try(refuse)
+    assert format_exception_to_string(caught.value, {__file__: {}}) == "WorkflowError:\nanother run works here"
 
 
 @pytest.mark.parametrize("said", ["Terminating processes on user request", "Will exit after finishing running jobs"])

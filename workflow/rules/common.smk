@@ -8,7 +8,6 @@ from beirgrid.graph.rules import Rules
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
 from beirgrid.execution import events, forks
-from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 
@@ -18,7 +17,7 @@ try:
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
     grid = Grid(configuration.load(config))
 except BeirgridError as error:
-    raise WorkflowError(str(error)) from None
+    raise events.refusal(error) from None
 
 # The rules take their inputs, params and resources from the stages: stage.rerank.inputs.
 stage = Rules(grid, own_python=not workflow.deployment_settings.deployment_method)

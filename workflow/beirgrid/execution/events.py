@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # a dependency of Snakemake
+from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ..core.checkout import CHECKOUT, MODULES, commit
@@ -310,13 +311,16 @@ class Recorder(logging.Handler):
 
 
 def _try(act: Callable[..., object], *arguments: Any) -> None:
-    """Act. Snakemake shows an error without a traceback, and ends."""
+    """Act. Snakemake shows an error, and ends."""
     try:
         act(*arguments)
     except (BeirgridError, OSError) as error:
-        from snakemake.exceptions import WorkflowError
+        raise refusal(error) from None
 
-        raise WorkflowError(str(error)) from None
+
+def refusal(error: Exception) -> WorkflowError:
+    """Return an error that Snakemake shows by its message alone, without the lines of code that raised it."""
+    return type("WorkflowError", (WorkflowError,), {"__traceback__": None})(str(error))
 
 
 # Other runs in the folder
