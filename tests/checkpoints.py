@@ -194,9 +194,22 @@ def save_chat(folder: Path, seed: int = 9) -> Path:
     return save(folder, model, tokenizer)
 
 
-def save_modernbert(folder: Path) -> Path:
-    """Save a random ModernBERT as an embedder. Every second layer attends to four tokens on each side."""
+def _modernbert(tokenizer: Any) -> Any:
+    """Build a random ModernBERT. Every second layer attends to four tokens on each side."""
     torch.manual_seed(5)
+    config = transformers.ModernBertConfig(
+        vocab_size=len(tokenizer),
+        global_attn_every_n_layers=2,
+        local_attention=8,
+        initializer_range=0.3,
+        pad_token_id=0,
+        **{**SIZE, "num_hidden_layers": 4, "max_position_embeddings": 256},
+    )
+    return transformers.ModernBertModel(config)
+
+
+def save_modernbert(folder: Path, pooling: str = "mean") -> Path:
+    """Save a random ModernBERT as an embedder."""
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     pieces = [*special.values(), *sorted(ByteLevel.alphabet())]
     backend = Tokenizer(BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
@@ -207,27 +220,32 @@ def save_modernbert(folder: Path) -> Path:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=ends
     )
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=256, **special)
-    config = transformers.ModernBertConfig(
-        vocab_size=len(tokenizer),
-        global_attn_every_n_layers=2,
-        local_attention=8,
-        initializer_range=0.3,
-        pad_token_id=0,
-        **{**SIZE, "num_hidden_layers": 4, "max_position_embeddings": 256},
+    return _save_embedder(folder, _modernbert(tokenizer), tokenizer, Pooling(32, pooling), Normalize())
+
+
+def save_mmbert(folder: Path, pooling: str = "mean") -> Path:
+    """Save a random mmBERT as an embedder: a ModernBERT that reads Gemma's tokens."""
+    tokenizer = _gemma_tokenizer(cls_token="<bos>", sep_token="<eos>", mask_token="<mask>")
+    return _save_embedder(folder, _modernbert(tokenizer), tokenizer, Pooling(32, pooling), Normalize())
+
+
+def _gemma_tokenizer(**special: str) -> Any:
+    """Build Gemma's tokenizer of letters, digits, punctuation and bytes."""
+    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
+    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
+    sizes = {"model_max_length": 256, "padding_side": "right"}
+    tokenizer = transformers.GemmaTokenizer(vocab=vocabulary, merges=[], **sizes, **special)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<bos> $A <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)]
     )
-    return _save_embedder(folder, transformers.ModernBertModel(config), tokenizer, Pooling(32, "mean"), Normalize())
+    return tokenizer
 
 
 def save_gemma(folder: Path) -> Path:
     """Save a random EmbeddingGemma: a bidirectional Gemma 3. All layers but one attend to windows of five tokens."""
     torch.manual_seed(6)
-    pieces = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces += ["▁", *string.ascii_letters, *string.digits, *string.punctuation]
-    vocabulary = {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}
-    tokenizer = transformers.GemmaTokenizer(vocab=vocabulary, merges=[], model_max_length=256, padding_side="right")
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="<bos> $A <eos>", special_tokens=[("<bos>", 2), ("<eos>", 1)]
-    )
+    tokenizer = _gemma_tokenizer()
     config = transformers.Gemma3TextConfig(
         vocab_size=len(tokenizer),
         num_key_value_heads=2,
@@ -381,12 +399,21 @@ def _projection(dimension: int) -> torch.Tensor:
     return torch.nn.Linear(32, dimension, bias=False).weight.detach()
 
 
-def save_pylate(folder: Path, dimension: int = 16) -> Path:
-    """Save a random ColBERT as PyLate 1 does: a transformer, a projection, and markers added to the tokenizer."""
+def save_pylate(folder: Path, dimension: int = 16, base: Path | None = None) -> Path:
+    """Save a random ColBERT as PyLate 1 does: a transformer, a projection, and markers added to the tokenizer.
+
+    The transformer is a BERT, or that of the folder ``base``.
+    """
     torch.manual_seed(2)
-    tokenizer = bert_tokenizer()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base) if base else bert_tokenizer()
     tokenizer.add_tokens(["[Q] ", "[D] "])
-    save(folder, transformers.BertModel(_config(vocab_size=len(tokenizer))), tokenizer)
+    if base:
+        tokenizer.add_special_tokens({"mask_token": tokenizer.mask_token or "[MASK]"})
+        model = transformers.AutoModel.from_pretrained(base)
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    else:
+        model = transformers.BertModel(_config(vocab_size=len(tokenizer)))
+    save(folder, model, tokenizer)
     dense = {"in_features": 32, "out_features": dimension, "bias": False}
     dense["activation_function"] = "torch.nn.modules.linear.Identity"
     settings = {
