@@ -26,6 +26,7 @@ setup-dev: .venv/ready-dev ## also install the packages of tests, lint, docs and
 
 .venv/ready-dev: .venv/ready requirements/dev.txt
 	.venv/bin/python requirements/install.py --dev
+	.venv/bin/python tests/java_classes.py > .venv/java.log 2>&1 || { tail -5 .venv/java.log; exit 1; }
 	@touch $@
 
 demo: .venv/ready ## run the workflow on the embedded collection and print the path of the report

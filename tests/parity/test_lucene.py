@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import java_classes
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -264,6 +265,23 @@ def test_a_language_that_lucene_would_read_as_english_is_refused(tmp_path, langu
 def test_index_and_queries_are_read_in_the_corpuss_language(tmp_path, language, text, query, found):
     index = _index(tmp_path, {"d": text}, language=language)
     assert (_search(index, {"q": query}, language=language)["q"][0] == ["d"]) == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damaged", [False, True])
+def test_java_loads_archived_classes_and_ignores_a_damaged_archive(tmp_path, monkeypatch, damaged):
+    jar = tmp_path / "anserini.jar"
+    jar.symlink_to(lucene.jar())
+    monkeypatch.setattr(lucene, "jar", lambda: jar)
+    if damaged:
+        jar.with_suffix(".jsa").write_bytes(b"junk")
+    else:
+        java_classes.main()
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Xlog:class+load:file={tmp_path}/loaded")
+    index = _index(tmp_path, {"d": "flow"})
+    (source,) = re.findall(r"io\.anserini\.index\.IndexCollection source: (.*)", (tmp_path / "loaded").read_text())
+    assert ("shared objects file" in source) != damaged
+    assert _search(index, {"q": "flow"})["q"][0] == ["d"]
 
 
 @pytest.mark.slow

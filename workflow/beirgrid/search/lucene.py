@@ -76,7 +76,9 @@ def java() -> str:
 
 def _options(memory_mb: int, size: int, short: int) -> list[str]:
     """Return Java's options for a heap size. Data of fewer than ``short`` bytes skips the second compiler."""
-    return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else [])]
+    archive = jar().with_suffix(".jsa")  # of loaded classes: make setup-dev writes it
+    archived = [f"-XX:SharedArchiveFile={archive.absolute()}", "-Xlog:cds=off"] if archive.exists() else []
+    return [f"-Xmx{memory_mb}m", *([_SHORT] if size < short else []), *archived]
 
 
 def _run(main: str, arguments: list[str], folder: Path, memory_mb: int) -> None:
