@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from helpers import ROOT, beirgrid, python
 from small import job_counts, run
@@ -97,6 +98,17 @@ def test_a_job_that_no_node_takes_is_named(tmp_path):
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Too large: index_sparse sparta msmarco")]
     assert re.search(r"msmarco \d+: [\d,]{5,} expected, but nodes\.cpu\.mem_mb allows 2,000: raise it, or set", line)
+
+
+def test_the_time_of_a_plan_is_that_of_its_hours_on_the_cores_here(tmp_path):
+    grid = tmp_path / "grid.yaml"
+    grid.write_text("grid: {systems: [minilm], datasets: [quora]}\ndevice: cpu\n")
+    said = beirgrid("plan", grid, "--directory", tmp_path).stdout
+    assert re.match(r"1 system, 1 dataset: (\d+) of \1 jobs to run\n", said)
+    told = re.search(r"^About (.+) on (\d+) cores? without a GPU, at most \S+[GM]B of disk$", said, re.MULTILINE)
+    hours = re.search(r"^total +\d+ +([\d.]+) ", said, re.MULTILINE)
+    assert pd.Timedelta(told[1]).total_seconds() / 3600 == pytest.approx(float(hours[1]) / int(told[2]), abs=0.02)
+    assert "GPU h" not in said
 
 
 def test_a_configfile_that_does_not_exist_is_named(tmp_path):

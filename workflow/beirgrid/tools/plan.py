@@ -24,11 +24,12 @@ from ..graph.grid import Grid
 from ..graph.resources import Resources
 from ..options import ConfigFiles, Directory
 from .run import find_grid
+from .status import clock
 
-# What the jobs of a stage or a cell take together, with the titles of the table.
+# What the jobs of a stage take together, with the titles of the table.
 _SUMS = {
     **{"jobs": "jobs", "gpu_hours": "GPU h", "cpu_hours": "CPU h"},
-    **{"download_mb": "download", "kept_mb": "kept", "temporary_mb": "until used"},
+    **{"download_mb": "download", "kept_mb": "kept", "temporary_mb": "temporary"},
 }
 Row = dict[str, Any]
 # Concurrent jobs, for the estimate of temporary disk space.
@@ -49,6 +50,9 @@ def plan(
     format: Annotated[Literal["text", "json"], "output format"] = "text",
 ) -> None:
     """Print the jobs, hours, downloads and disk of a grid, estimated.
+
+    CPU hours are hours of one core. Kept files stay; temporary ones are deleted after their last use. The disk
+    is what a run with 100 jobs at once takes at most.
 
     Raises:
         BeirgridError: a configfile is missing or wrong.
@@ -83,6 +87,7 @@ def _plan(resources: Resources, planned: dict[Job, Row]) -> Row:
         "not_supplied": {name: str(folder) for name, folder in grid.not_supplied.items()},
         "device": resources.device,
         "cores": resources.cores,
+        "hours": total["gpu_hours"] + total["cpu_hours"] / resources.cores,
         "jobs_in_all": len(everything),
         "price": sum(row["price"] for row in planned.values()),
         "total": total,
@@ -172,37 +177,34 @@ def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
 
 def _text(plan: Row) -> Iterator[str]:
     total = plan["total"]
-    yield f"Systems: {len(plan['systems'])}. Datasets: {len(plan['datasets'])}."
-    yield f"To run: {quantity(total['jobs'], 'job')} of {plan['jobs_in_all']:,}. Models run on: {plan['device']}."
+    grid = f"{quantity(len(plan['systems']), 'system')}, {quantity(len(plan['datasets']), 'dataset')}"
+    yield f"{grid}: {total['jobs']:,} of {quantity(plan['jobs_in_all'], 'job')} to run"
+    if total["jobs"]:
+        where = quantity(plan["cores"], "core")
+        where = f"1 GPU and {where}" if plan["device"] == "cuda" else f"{where} without a GPU"
+        disk = _size(max(plan["peak_mb"], 1.0))
+        yield f"About {clock(3600 * plan['hours'])} on {where}, at most {disk} of disk"
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
-        asked = {rule: [_size(sums["mem_mb"]), f"{sums['runtime']} min"] for rule, sums in plan["rules"].items()}
+        asked = {rule: [_size(sums["mem_mb"]), clock(60 * sums["runtime"])] for rule, sums in plan["rules"].items()}
         rows = [[rule, *_sum_texts(sums), *asked[rule]] for rule, sums in plan["rules"].items()]
-        yield ""
-        yield from table_lines(
-            ["stage", *_SUMS.values(), "memory", "time"], [*rows, ["total", *_sum_texts(total), "", ""]]
-        )
-        yield ""
-        yield "CPU hours are hours of one core. Memory and time are what the largest job of a stage asks for."
-        yield "Kept: size of the files that stay. Until used: size of the files that are deleted after their last use."
-        at_most = f"at most {_size(plan['peak_mb'])} while it runs, with {_AT_ONCE} jobs at once"
-        yield f"Disk: {_size(total['kept_mb'])} at the end, {at_most}"
+        titles = ["stage", *_SUMS.values(), "RAM", "limit"]
+        yield from ("", *table_lines(titles, [*rows, ["total", *_sum_texts(total), "", ""]], ruled=False), "")
+        yield "RAM and limit: what the largest job of a stage may take"
     if plan["price"]:
         yield f"Price of rewritten queries: {plan['price']:,.2f}, if each text is as long as it may be."
-    yield f"Rates are assumed for {plan['cores']} cores."
     yield from (f"Too large: {line}" for line in plan["too_large"])
 
 
 def _sum_texts(sums: dict[str, float]) -> list[str]:
-    hours = [f"{sums[key]:,.2f}" if sums[key] else "" for key in ("gpu_hours", "cpu_hours")]
+    hours = [f"{sums[key]:,.2f}" if sums[key] >= 0.005 else "" for key in ("gpu_hours", "cpu_hours")]
     return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
 
 
 def _size(mb: float) -> str:
-    if not mb:
-        return ""
+    """Format a size; nothing for less than half a megabyte."""
     for unit, divisor in (("TB", 1e6), ("GB", 1e3)):
         if mb >= divisor:
-            return f"{mb / divisor:,.1f} {unit}"
-    return f"{mb:,.0f} MB" if mb >= 1 else "<1 MB"
+            return f"{mb / divisor:,.1f}{unit}"
+    return f"{mb:,.0f}MB" if mb >= 0.5 else ""
