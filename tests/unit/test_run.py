@@ -227,6 +227,7 @@ def test_a_model_that_cannot_be_one_is_refused(model, content, said, tmp_path, m
     ("words", "said"),
     [
         ([], "which grid? Name a configfile"),
+        (["--systms", "bm25"], " with --datasets; did you mean '--systems'?\n"),
         (["papr"], "no ready-made grid of that name; did you mean 'paper'?"),
         (["--systems", "bm26", "--datasets", "demo"], "bm26"),
         (["--systems", "bm25", "--configfile", "a.yaml"], "which grid? Name a configfile"),

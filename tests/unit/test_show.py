@@ -77,7 +77,7 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
         (["show", "first", "notes", "--against", "other"], "'other' has no scores on 'notes'; there are scores with"),
         (["show", "first", "notes", "q1", "--against", "second"], "--against lists queries: leave out the query"),
         (["search", "first", "notes", "x"], "records a job of another version of beirgrid"),
-        (["search", "frist", "notes", "x"], "results/runs/frist/notes.json is missing"),
+        (["search", "frist", "notes", "x"], "'frist' has no runs on 'notes'; there are runs with first, notes, second"),
     ],
 )
 def test_what_cannot_be_shown_is_said(folder, capsys, words, message):

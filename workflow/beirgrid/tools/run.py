@@ -126,7 +126,9 @@ def run(
     if first and (is_grid or not (configfiles or described)):
         configfiles.insert(0, find_grid(words.pop(0)))
     if bool(described) == bool(configfiles):
-        raise BeirgridError("which grid? Name a configfile, a ready-made grid, or --systems or --model with --datasets")
+        near = nearest(words[0], (f"--{option}" for option in run.__annotations__)) if words else ""
+        grid = "which grid? Name a configfile, a ready-made grid, or --systems or --model with --datasets"
+        raise BeirgridError(f"{grid}{near}")
     if described:
         content = configuration(systems, datasets or ("scifact",), metrics, name, model, family, against)
         configfiles = [keep_grid(content, how.directory)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -47,6 +47,9 @@ def search(
     os.chdir(results_folder.working_folder(directory)[0])
     from ..execution.open_systems import hold_back_output, open_system
 
+    if not Path(paths.RUN.format(system=system, dataset=dataset)).is_file():
+        places = sorted(Path().glob(paths.RUN.format(system="*", dataset="*")))
+        raise _lack("runs", system, dataset, ((place.parent.name, place.name[: -len(".run.gz")]) for place in places))
     text = " ".join(query)
     with hold_back_output():
         opened = open_system(system, dataset, device, trust_remote_code=trust_remote_code, ask_endpoint=ask_endpoint)
@@ -129,9 +132,14 @@ def _scored(results: Results, system: str, dataset: str) -> tuple[Result, pd.Dat
     """Return a finished cell, and its values by query and metric."""
     cell = results.cells.get((system, dataset))
     if cell is None:
-        names = ", ".join(dict.fromkeys(name for key in results.cells for name in key))
-        raise BeirgridError(f"{system!r} has no scores on {dataset!r}; there are scores with {names}")
+        raise _lack("scores", system, dataset, results.cells)
     return cell, scores.read_cell(cell)[1]
+
+
+def _lack(what: str, system: str, dataset: str, there: Iterable[tuple[str, str]]) -> BeirgridError:
+    """Return the error that there is nothing of a system and a dataset, with the names of those that there are."""
+    names = ", ".join(dict.fromkeys(name for pair in there for name in pair)) or "no system"
+    return BeirgridError(f"{system!r} has no {what} on {dataset!r}; there are {what} with {names}")
 
 
 def _metric(cell: Result, values: pd.DataFrame, metric: str) -> str:
