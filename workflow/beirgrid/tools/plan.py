@@ -206,5 +206,5 @@ def _size(mb: float) -> str:
     """Format a size; nothing for less than half a megabyte."""
     for unit, divisor in (("TB", 1e6), ("GB", 1e3)):
         if mb >= divisor:
-            return f"{mb / divisor:,.1f}{unit}"
-    return f"{mb:,.0f}MB" if mb >= 0.5 else ""
+            return f"{mb / divisor:,.1f} {unit}"
+    return f"{mb:,.0f} MB" if mb >= 0.5 else ""
