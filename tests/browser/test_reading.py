@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 from beirgrid.measures import written
+from beirgrid.page import drawing
 from beirgrid.page.analyses import Figure
 from beirgrid.results import comparisons
 from beirgrid.results.answers import typed
@@ -492,6 +493,36 @@ def test_the_first_printed_page_sums_the_report_up(show):
         assert title in " ".join(others)
         assert title not in first
     assert [part.get_attribute("data-metric") for part in page.locator("#grid .metric").all()] == before
+
+
+def test_five_systems_on_a_dataset_are_four_printed_pages_and_no_page_scrolls_sideways(show, tmp_path, monkeypatch):
+    """With all sections, of which no title stands alone at the end of a page."""
+    pypdf = pytest.importorskip("pypdf", reason="pypdf is absent: make setup-dev")
+    grid = pages.grid(5, 1, ("ndcg@10", "recall@100", "recall@1000"), (pages.record(tmp_path / "index.json"),))
+    grid = grid.model_copy(update={"compare": grid.systems[:3], "baseline": "bm25"})
+    tables = pages.tables(grid)
+    with drawing.style():
+        drawn = [
+            Figure(name, "Nine words stand below each picture of a page.", {"svg": drawing.content(figure, "svg")})
+            for name, figure in (
+                ("planned", drawing.planned(comparisons.planned(grid, tables.pairs), "ndcg@10").figure),
+                ("size", drawing.new_figure(drawing.WIDTH / 1.4, 3.4)),
+                ("by_query", drawing.new_figure(drawing.WIDTH / 1.6, 1.9)),
+            )
+        ]
+    monkeypatch.chdir(tmp_path)
+    pages.analyses(tmp_path, "A title")
+    page = show(grid, tables, pictures=tuple(drawn))
+    sheets = pypdf.PdfReader(io.BytesIO(page.pdf(prefer_css_page_size=True))).pages
+    assert len(sheets) == 4
+    printed = [sheet.extract_text().split("\n") for sheet in sheets]
+    titles = {"Pictures", "Statistics", "Systems", "Verdicts", "Datasets", "Costs and analyses"}
+    assert not titles & {lines[-1].strip() for lines in printed}
+    assert "Two systems" not in str(printed)  # nobody chooses them on paper
+    page.set_viewport_size({"width": 390, "height": 844})
+    for section in page.locator("main > section > details").all():
+        section.locator("> summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_systems_are_ranked_with_the_facts_of_their_models(show):

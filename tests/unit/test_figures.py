@@ -28,8 +28,10 @@ def style():
         yield
 
 
-def test_names_of_near_points_do_not_cover_each_other():
-    systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", "minilm-hnsw"]
+@pytest.mark.parametrize("last", ["minilm-hnsw", "sentence-transformers__all-mpnet-base-v2"])
+def test_names_of_near_points_do_not_cover_each_other(last):
+    """Nor does a long name on the right make the axis smaller."""
+    systems = ["minilm", "minilm-int8", "bm25+minilm-wsum", "bm25", "bm25-flat", last]
     sizes, means = [10.7, 10.9, 11, 1.4, 1.5, 11.1], [0.6166, 0.6164, 0.6201, 0.5238, 0.5258, 0.6166]
     points = pd.DataFrame({"system": systems, "index_bytes": sizes, "mean": means, "index_bytes_front": False})
     figure = drawing.trade_off(points, "index_bytes", "size, bytes", "ndcg@10").figure
@@ -37,6 +39,8 @@ def test_names_of_near_points_do_not_cover_each_other():
     (axis,) = figure.axes
     boxes = {note.get_text(): note.get_window_extent() for note in axis.texts}
     assert set(boxes) == set(systems)
+    assert all(axis.bbox.x0 < box.x0 and box.x1 <= axis.bbox.x1 + 1 for box in boxes.values())
+    assert axis.bbox.width > 0.75 * figure.bbox.width
     assert not [pair for pair in itertools.combinations(systems, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
     places = axis.transData.transform(points[["index_bytes", "mean"]])
     assert not [name for name, box in boxes.items() if any(box.contains(*place) for place in places)]

@@ -15,7 +15,7 @@ from beirgrid import config
 from beirgrid.core import files, paths
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.summaries import Summary
-from beirgrid.page import sections, texts
+from beirgrid.page import drawing, sections, texts
 from beirgrid.page.render import render
 from beirgrid.paper.plan import Analyse
 from beirgrid.results import answer_files
@@ -173,6 +173,20 @@ def test_the_first_picture_has_the_planned_differences(tmp_path):
     assert all(f">{name}<" in first for name in (*grid.rows, "average", "doct5query minus bm25"))
     assert "<h1>&lt;My&gt; models</h1>" in page
     assert page.index("doct5query minus bm25 on average") < page.index("data:image/svg+xml") < page.index('id="grid"')
+
+
+def test_planned_differences_on_one_dataset_are_one_panel_and_pictures_of_an_earlier_page_go(tmp_path):
+    grid = pages.grid(3, 1, ("ndcg@10",))
+    answers = pages.tables(grid)
+    report.illustrated(grid, answers, tmp_path)
+    own = tmp_path / "figures/mine.png"  # a reader's own file stays
+    own.write_bytes(b"mine")
+    page = report.illustrated(grid.model_copy(update={"compare": grid.systems}), answers, tmp_path)
+    assert {path.name for path in own.parent.iterdir()} == {"mine.png", *(f"planned.{of}" for of in drawing.FORMATS)}
+    picture = base64.b64decode(images(page)[0]).decode()
+    _, *others = grid.systems
+    assert picture.count(f">{grid.rows[0]}<") == 1
+    assert all(f">bm25 minus {other}<" in picture for other in others)
 
 
 def test_analyses_of_other_scores_say_so(tmp_path):

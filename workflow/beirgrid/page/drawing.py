@@ -144,7 +144,7 @@ def unique_names(column: pd.Series) -> list[str]:
 
 
 def write_names(axis: Axes, points: pd.DataFrame) -> None:
-    """Write the names of points (columns name, x, y) beside them, above all that they would cover."""
+    """Write the names of points (columns name, x, y) beside them, inside the axis, above all that they would cover."""
     from matplotlib.transforms import Bbox
 
     figure = axis.get_figure(root=True)
@@ -154,6 +154,9 @@ def write_names(axis: Axes, points: pd.DataFrame) -> None:
     boxes = [Bbox([place, place]).padded(reach) for place in axis.transData.transform(points.iloc[:, 1:])]
     for name, x, y in points.itertuples(index=False):
         note = axis.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+        note.set_in_layout(False)  # a name on the right would make the axis smaller
+        if note.get_window_extent().x1 > axis.bbox.x1:
+            note.set(position=(-4, 3), horizontalalignment="right")
         while any(note.get_window_extent().overlaps(box) for box in boxes):
             right, up = note.get_position()
             note.set_position((right, up + _STEP))
@@ -164,9 +167,11 @@ def write_names(axis: Axes, points: pd.DataFrame) -> None:
 
 
 def planned(rows: pd.DataFrame, metric: str) -> DrawnFigure:
-    """Draw planned differences with intervals (rows of ``comparisons.planned``), a panel for each other system."""
+    """Draw planned differences with intervals: a panel for each other system, or for a single dataset."""
     system = rows["system"].iloc[0]
     lines = rows.assign(dataset=f"{system} minus " + rows["other"], line=rows["dataset"].replace("", "average"))
+    if rows["dataset"].nunique() == 1:  # a line for each other system
+        lines = lines.rename(columns={"dataset": "line", "line": "dataset"})
     lines = lines.rename(columns={"difference": "value"})
     names = unique_names(lines["line"].sort_values(key=lambda name: name == "average", kind="stable"))
     figure = panels(lines, _draw_intervals, lines=names, x=f"difference of {written(metric)}")

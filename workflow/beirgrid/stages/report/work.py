@@ -45,6 +45,9 @@ def illustrated(grid: GridSummary, answers: Answers, folder: Path) -> str:
             drawn.append(Figure(picture.name, f"{picture.title}. {picture.caption}", contents))
             for suffix, content in contents.items():
                 files.replace(folder / f"figures/{picture.name}.{suffix}", content)
+    for name in {"planned", "scores", "by_query", *efficiency.COSTS} - {picture.name for picture in drawn}:
+        for suffix in drawing.FORMATS:  # of an earlier page
+            (folder / f"figures/{name}.{suffix}").unlink(missing_ok=True)
     queries = {name: scores["ids"] for name, scores in per_query(grid, answers).items()}
     return render(grid, answers, drawn, retrieved.documents(grid, queries))
 
