@@ -16,8 +16,8 @@ from statsmodels.stats.weightstats import DescrStatsW
 
 from beirgrid.page.answer import answer, gains
 from beirgrid.page.render import render
-from beirgrid.results import table_files
-from beirgrid.results.answers import typed
+from beirgrid.results import comparisons, table_files
+from beirgrid.results.answers import both_ways, typed
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import work as aggregate
@@ -214,6 +214,37 @@ def test_gains_over_first_stages_are_a_table_with_one_correction():
     assert "Gains over first stages, in nDCG@10" in page
     assert f"{interval_of(x, 4)} better" in page
     assert "Gains over first stages" not in render(*made(levels))
+
+
+def test_planned_differences_on_one_dataset_are_sentences_alone():
+    grid, found = made({"d": {"bm25": 0.3, "z": 0.6, "a": 0.5}}, compare=("z", "bm25", "a"))
+    said = answer(grid, found)
+    assert [sentence.partition(" on d: ")[0] for sentence in said.sentences] == ["z minus bm25", "z minus a"]
+    assert not said.differences
+    assert not [line for line in said.more if "in brackets" in line]
+
+
+@pytest.mark.parametrize(("compare", "left"), [((), ["z minus bm25", "a minus z"]), (("bm25", "z"), ["a minus z"])])
+def test_a_gain_has_one_verdict_in_all_tables(compare, left):
+    """It is planned by its system; one that the grid plans, too, has the interval of the plan alone."""
+    levels = {"x": {"bm25": 0.3, "z": 0.6, "a": 0.3}, "y": {"bm25": 0.4, "z": 0.402, "a": 0.5}}
+    grid, found = made(levels, first_stages={"z": "bm25", "a": "z"}, compare=compare)
+    rows = comparisons.gains(grid, found.pairs)
+    assert {*(rows["system"] + " minus " + rows["other"])} == {*left}
+    known = both_ways(comparisons.verdicts(grid, found.pairs)).set_index(["dataset", "system", "other"])
+    for row in rows.itertuples():
+        told = known.loc[(row.dataset, row.system, row.other)]
+        assert (told["difference_low"], told["difference_high"]) == pytest.approx((row.low, row.high))
+        assert (told["verdict"], told["planned"]) == (row.verdict, True)
+        of_compare = comparisons.plan([grid], {row.system, row.other}, row.dataset, "ndcg@10")
+        assert of_compare == (2 * len(left), 0)
+    unplanned = [name for name, row in known.iterrows() if not row["planned"]]
+    assert {frozenset(pair) for _, *pair in unplanned} == {frozenset({"bm25", "a"})}
+
+
+def test_the_best_system_is_not_tested_again_against_its_first_stage():
+    grid, found = made({"d": {"bm25": 0.3, "z": 0.6, "a": 0.4}}, first_stages={"z": "bm25"})
+    assert answer(grid, found).sentences[1:] == ["It is better than a."]
 
 
 def test_planned_systems_are_equivalent_within_the_margin_of_the_grid():

@@ -222,7 +222,7 @@ function compare() {
   enhance(one("#pair-table")).clear().rows.add(rows).draw();
   one("#pair-caption").textContent = `${measure()}: ${systems.join(" minus ")}`;
   one("#pair-reason").textContent = tests.some((row) => row[9])
-    ? "Planned: interval, p and verdict are of the paired t test, corrected for all planned differences."
+    ? "Planned, or a gain over a first stage: interval, p and verdict are of the paired t test, corrected for all such differences."
     : `Not planned: p and verdict are of the randomised Tukey HSD test, because ${data.systems.length * (data.systems.length - 1) / 2} pairs could be chosen. Each 95 % interval is of its pair alone.`;
 }
 

@@ -29,7 +29,7 @@ _UNJUDGED = 0.2
 class Answer(NamedTuple):
     """Sentences on a grid: the answer, what weakens it or is not known yet, and the tests behind it.
 
-    ``differences`` are the planned ones if there are several, with a row for each dataset, below a header.
+    ``differences`` are the planned ones on several datasets, with a row for each, below a header.
     """
 
     sentences: list[str]
@@ -93,10 +93,11 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
     if not sentences:
         return Answer([], [], [])
     correction = f", Bonferroni's correction for {tests} planned differences" if tests > 1 else ""
-    whole = rows if rows["dataset"].nunique() == 1 else rows[rows["dataset"] == ""]
+    several = rows["dataset"].nunique() > 1
+    whole = rows[rows["dataset"] == ""] if several else rows
     p = [f"p of {row.system} minus {row.other} {texts.number(row.p, '.2g')}" for row in texts.rows(whole)]
     more = [f"Planned: {', '.join([f'paired t test{correction}', *p])}."]
-    if len(rows) > 1 and rows["needed"].notna().any():
+    if several and rows["needed"].notna().any():
         more.append("Open: in brackets, the number of queries that would decide.")
     if grid.margin:
         more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
@@ -104,7 +105,7 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
         sentences,
         [*_unjudged(answers.scores, grid.compare, grid)],
         more,
-        _by_dataset(rows, lower) if len(rows) > 1 else [],
+        _by_dataset(rows, lower) if several else [],
     )
 
 
@@ -179,6 +180,8 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     caveats = list(_training(lead))
     more = []
     names = [row.system for row in others if not comparisons.is_planned(grid, {lead.system, row.system})]
+    if lead.datasets < LEAST_DATASETS:  # the gains have no mean
+        names = [name for name in names if frozenset((lead.system, name)) not in comparisons.families(grid)]
     if names:
         verdict, test = _unplanned(answers.pairs, compared, lead, names)
         sentences.append(verdict)

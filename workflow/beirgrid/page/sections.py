@@ -198,6 +198,9 @@ def over_datasets(grid: GridSummary, answers: Answers) -> Shown:
     table = answers.across.copy()
     tested = ["low_datasets", "high_datasets", "p_t", "p_sign"]
     table[tested] = table[tested].where(table["datasets"] >= LEAST_DATASETS)  # fewer say nothing about others
+    pairs = zip(table["system"], table["baseline"], strict=True)
+    planned = np.array([comparisons.is_planned(grid, pair) for pair in pairs], bool)
+    table.loc[planned & (table["metric"] == grid.metrics[0]), ["p_t", "p_sign"]] = np.nan  # the answer has the plan's
     columns = ["system", "over", "datasets", "mean", "low_queries", "low_datasets", "mean_rank", "borda"]
     columns += ["change", "wins", "ties", "losses", "p_t", "p_sign", "note"]
     return texts.shown("across", _by_metric(grid, table), columns)

@@ -193,7 +193,7 @@ def verdicts(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     unplanned = (pairs["p_tukey"] <= ALPHA).map({True: BETTER, False: OPEN})
     unknown = pd.Series(pd.NA, pairs.index, "Int64")
     table = pairs.assign(p=pairs["p_tukey"], verdict=unplanned, planned=False, needed=unknown).set_index(keys)
-    of_plan = planned(grid, pairs)
+    of_plan = pd.concat([planned(grid, pairs), gains(grid, pairs)])
     of_plan = of_plan.assign(difference_low=of_plan["low"], difference_high=of_plan["high"], planned=True)
     table.update(both_ways(of_plan).set_index(keys)[columns])
     return table.reset_index().astype({"planned": bool, "needed": "Int64"})
@@ -202,7 +202,7 @@ def verdicts(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
 def tests_of(grid: GridSummary, metric: str) -> str:
     """Name the tests behind ``verdicts`` in a metric."""
     tukey = f"randomised Tukey HSD test over the queries of a dataset, at {ALPHA:g}"
-    if not grid.compare or metric != grid.metrics[0]:
+    if not families(grid) or metric != grid.metrics[0]:
         return tukey
     return f"{tukey}; planned differences: paired t test, Bonferroni's correction"
 
@@ -217,22 +217,30 @@ def plan(grids: Iterable[GridSummary], systems: Collection[str], dataset: str, m
 
     Of several grids, the one with the most tests counts.
     """
-    plans = [
-        (planned_tests(grid), grid.margin)
-        for grid in grids
-        if is_planned(grid, systems) and dataset in grid.counted_once and metric == grid.metrics[0]
-    ]
-    return max(plans, default=(0, 0.0))
+    of_grids = [families(grid) for grid in grids if dataset in grid.counted_once and metric == grid.metrics[0]]
+    return max([of.get(frozenset(systems), (0, 0.0)) for of in of_grids], default=(0, 0.0))
+
+
+def families(grid: GridSummary) -> dict[frozenset[str], tuple[int, float]]:
+    """Return the pairs that a grid plans to compare, each with the tests of its family and the margin.
+
+    What a system with a change of queries gains over its first stage is planned by it, unless the grid plans it, too.
+    """
+    own = {frozenset((grid.compare[0], other)): (planned_tests(grid), grid.margin) for other in grid.compare[1:]}
+    stages = [frozenset(pair) for pair in grid.first_stages.items() if {*pair} <= {*grid.systems}]
+    others = [pair for pair in stages if pair not in own]
+    return own | dict.fromkeys(others, (len(others) * len(grid.counted_once), 0.0))
 
 
 def gains(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     """Return each system whose queries change minus its first stage, on each dataset, in the grid's first metric, as
-    ``decided``: one family of differences, each of which is planned by the system.
+    ``decided``: one family of differences, without those of ``planned``.
     """
+    own = {name: first for name, first in grid.first_stages.items() if not is_planned(grid, {name, first})}
     rows = both_ways(pairs[pairs["metric"] == grid.metrics[0]])
-    first = rows["system"].map(grid.first_stages)
-    rows = rows[(first == rows["other"]) & rows["dataset"].isin(grid.counted_once)]
-    return decided(rows.reset_index(drop=True), max(len(grid.first_stages) * len(grid.counted_once), 1))
+    rows = rows[(rows["system"].map(own) == rows["other"]) & rows["dataset"].isin(grid.counted_once)]
+    tests = [families(grid)[frozenset(pair)][0] for pair in zip(rows["system"], rows["other"], strict=True)]
+    return decided(rows.reset_index(drop=True), np.array(tests, int))
 
 
 def planned(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:

@@ -207,7 +207,8 @@ def _plans(folder: Path) -> list[GridSummary]:
 
     def planned(path: Path) -> GridSummary | None:
         with files.reading(path):
-            plans = files.read_json(path).get("compare")
+            content = files.read_json(path)
+            plans = content.get("compare") or content.get("first_stages")
         return summary.read(path) if plans else None
 
     return [grid for grid in results_folder.of_grids(folder, planned).values() if grid]
