@@ -36,7 +36,7 @@ from checkpoints import (
 from helpers import ROOT
 from mteb.models import ModelMeta
 from safetensors.numpy import load_file
-from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
@@ -58,6 +58,9 @@ TEXTS = [
 ]
 LONG = 8192
 SIZE = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
+# Of Qwen3.5: three layers of linear attention, and one that attends to all tokens before.
+QWEN_3_5 = {"num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
+QWEN_3_5 |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "tie_word_embeddings": True}
 POOLS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "cls": lambda tokens: tokens[0],
     "mean": lambda tokens: tokens.mean(0),
@@ -170,6 +173,16 @@ def save_answering(folder: Path, architecture: str, **more: Any) -> Path:
     return folder
 
 
+def save_pplx(folder: Path) -> Path:
+    """Save a random Qwen3.5 that gives a projected vector per token."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(save_yes_no(folder.with_name("tokens")))
+    torch.manual_seed(0)
+    settings = transformers.Qwen3_5TextConfig(vocab_size=len(tokenizer), initializer_range=0.3, **SIZE, **QWEN_3_5)
+    plain = save(folder.with_name("plain"), transformers.Qwen3_5TextModel(settings), tokenizer)
+    MultiVectorEncoder(str(plain), device="cpu").save_pretrained(str(folder))
+    return folder
+
+
 def save_kalm(folder: Path) -> Path:
     """Save a random T5Gemma 2, with towers of three layers for texts, and one for images."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(save_mmbert(folder.with_name("tokens")))
@@ -229,6 +242,12 @@ def tokens_of(folder: Path, texts: list[str], side: str) -> list[np.ndarray]:
     """Return the token vectors of texts, as ColBERT's paper has them."""
     paper = Paper(folder, "[Q] ", "[D] ")
     return [paper.query(text, 32) if side == "query" else paper.document(text, 100) for text in texts]
+
+
+def projected(folder: Path, texts: list[str], side: str) -> list[np.ndarray]:
+    """Return a projected vector of length 1 for each token of texts."""
+    projection = load_file(folder / "1_Dense" / "model.safetensors")["linear.weight"]
+    return [normalised(tokens @ projection.T) for tokens in states(folder, texts)]
 
 
 def classified(folder: Path, queries: list[str], documents: list[str]) -> np.ndarray:
@@ -325,8 +344,6 @@ class Architecture(NamedTuple):
 
 # 16 bits, in which three loaders of mteb compute.
 COARSE = 0.01
-POINTWISE = {"num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
-POINTWISE |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "tie_word_embeddings": True}
 ARCHITECTURES = {
     "a table": Architecture(
         save_static, averaged, ["hotchpotch/bekko-static-embedding-v1", "erikkaum/lattice-retrieval"]
@@ -399,6 +416,7 @@ ARCHITECTURES = {
         tokens_of,
         ["lightonai/mLateOn"],
     ),
+    "ColBERT of Qwen3.5": Architecture(save_pplx, projected, ["perplexity-ai/pplx-embed-v2-late-0.6b"]),
     "BERT's class": Architecture(
         lambda folder: save_bert(folder, "BertForSequenceClassification", num_labels=1, max_position_embeddings=512),
         classified,
@@ -417,7 +435,7 @@ ARCHITECTURES = {
         1e-3,
     ),
     "Qwen3.5's answer": Architecture(
-        partial(save_answering, architecture="Qwen3_5", **POINTWISE),
+        partial(save_answering, architecture="Qwen3_5", **QWEN_3_5),
         partial(probable, form=CHAT, dtype=torch.bfloat16),
         ["lightonai/LightOn-rerank-PW-0.8B"],
         COARSE,

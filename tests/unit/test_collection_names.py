@@ -244,7 +244,7 @@ def test_every_main_metric_has_our_name():
     ("name", "sizes"),
     [
         ("nano", (13, 6)),
-        ("today", (15, 40)),
+        ("today", (15, 41)),
         ("today-small", (9, 18)),
         ("multilingual", (16, 10)),
         ("reasoning", (12, 9)),
@@ -271,6 +271,13 @@ def test_the_models_of_today_have_their_commits_in_the_grid(monkeypatch, name):
     for model, entry in content["models"].items():
         assert models[local_name(model)].revision == entry["revision"]
         assert re.fullmatch("[0-9a-f]{40}", entry["revision"])
+
+
+def test_the_size_of_vectors_that_can_be_cut_is_their_whole_length():
+    """The disk of a plan follows from it."""
+    for name, dimension in (("erikkaum/lattice-retrieval", 1024), ("hotchpotch/bekko-embedding-v1-a25m", 384)):
+        assert registry.model_facts(name)["entry"]["size"]["dimensions"] == dimension
+        assert files.read_json(ROOT / lock.LOCK)["names"]["models"][name]["entry"]["size"]["dimensions"] == dimension
 
 
 def test_every_collection_of_the_ready_made_grids_has_a_number_of_documents():

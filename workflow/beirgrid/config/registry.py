@@ -330,8 +330,8 @@ def _size(meta: Any, family: str) -> dict[str, float | int]:
         size["parameters"] = round(meta.n_parameters / 1e6, 1) or 0.1
         if meta.n_embedding_parameters and meta.n_embedding_parameters <= meta.n_parameters:
             size["embeddings"] = min(round(meta.n_embedding_parameters / 1e6, 1), size["parameters"])
-    if family == "dense" and isinstance(meta.embed_dim, int):
-        size["dimensions"] = meta.embed_dim
+    if family == "dense" and (lengths := meta.embed_dim):  # a list, if vectors can be cut
+        size["dimensions"] = lengths if isinstance(lengths, int) else max(lengths)
     return size
 
 
