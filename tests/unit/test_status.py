@@ -10,7 +10,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -276,11 +276,28 @@ def test_a_job_that_slurm_refuses_has_the_reason(told, begun):
     assert events.read(path).jobs[1].failure == f"encode tiny 1: {reason}"
 
 
+def test_a_job_that_was_killed_says_so_in_place_of_the_last_line_of_its_log(told, tmp_path):
+    logger, _, path = told
+    (tmp_path / "1.log").write_text("WARNING: of a library\n")
+    for ended in (137, 1):  # of the job, and of its next attempt
+        command = f"RuleException:\nCommand 'python > 1.log 2>&1' returned non-zero exit status {ended}."
+        logger.info("job", extra=_info(1, log=["1.log"]))
+        logger.error(command, extra={"event": LogEvent.ERROR})
+        logger.error("failed", extra=_failed(1, "1.log"))
+        killed = "encode tiny 1: killed: the machine had too little memory, or somebody killed the job"
+        assert events.read(path).jobs[1].failure == (killed if ended == 137 else "1.log: WARNING: of a library")
+        assert (killed in _screen(path)) == (ended == 137)
+
+
 def test_snakemake_shows_a_refusal_without_the_lines_that_raised_it():
     def refuse() -> None:
         raise BeirgridError("another run works here")
 
-    with pytest.raises(WorkflowError) as caught:
+    @contextlib.contextmanager
+    def held() -> Iterator[None]:
+        yield
+
+    with pytest.raises(WorkflowError) as caught, held():
         events._try(refuse)
     assert format_exception_to_string(caught.value, {__file__: {}}) == "WorkflowError:\nanother run works here"
 

@@ -40,6 +40,9 @@ LOCK = Path(".snakemake/beirgrid/run")
 _REFUSED = "SLURM refused the group of this job: compare nodes with its partitions (beirgrid doctor --configfile FILE)"
 # How Snakemake answers a Ctrl-C, and a SIGTERM.
 _STOPS = ("Terminating processes", "Will exit after")
+# The log of a job that the kernel killed, in Snakemake's error. The log itself cannot say it.
+_KILLED = re.compile(r"> (\S+) 2>&1' returned non-zero exit status 137")
+_OF_KILLED = "killed: the machine had too little memory, or somebody killed the job"
 Event = dict[str, Any]
 
 
@@ -77,7 +80,7 @@ class RunningJob:
     @property
     def failure(self) -> str:
         """The log of a failed job with its last line, or the reason why there is no log."""
-        for log in self.logs:
+        for log in self.logs if self.reason != _OF_KILLED else ():
             for line in tail(Path(log), 1):
                 is_error = not (line.startswith(PREFIX) or "%|" in line)  # a library's progress bar
                 killed = "" if is_error else "no error, so the job was killed or had no time left; last line: "
@@ -108,6 +111,7 @@ class Execution:
     failed: bool = False  # whether Snakemake ended with an error
     stopped: bool = False  # whether somebody stopped it
     _of_groups: dict[int, list[str]] = field(default_factory=dict)  # logs of the cluster, by job of a group
+    _killed: set[str] = field(default_factory=set)  # logs of jobs
 
     def in_state(self, state: str) -> list[RunningJob]:
         """Return the jobs in a state, the oldest first."""
@@ -169,7 +173,9 @@ class Execution:
             self._fail(job, fields)
         elif kind == LogEvent.GROUP_ERROR:  # those of its jobs follow
             self._of_groups |= {failed["jobid"]: fields["aux_logs"] for failed in fields["job_error_info"]}
-        self.failed |= kind == LogEvent.ERROR
+        elif kind == LogEvent.ERROR:
+            self.failed = True
+            self._killed.update(_KILLED.findall(record.getMessage()))
         self.stopped |= kind is None and record.getMessage().startswith(_STOPS)
         return {"event": "job", **asdict(job)} if job else None
 
@@ -197,7 +203,9 @@ class Execution:
         job.logs = list(map(str, [*fields["log"], *(of_group or ())]))
         # The command that submitted the job follows the reason.
         reason = str(fields.get("rule_msg") or "").partition("\n    sbatch call:")[0]
-        job.reason = _REFUSED if of_group == [] else reason
+        killed = self._killed.intersection(job.logs)
+        self._killed -= killed  # the next attempt may end otherwise
+        job.reason = _REFUSED if of_group == [] else _OF_KILLED if killed else reason
         last = [line for log in job.logs for line in tail(Path(log), 1)]
         is_stopped = self.stopped and all(line == "stopped" or line.startswith(PREFIX) for line in last)
         job.state = "stopped" if is_stopped else "failed"
@@ -320,7 +328,8 @@ def _try(act: Callable[..., object], *arguments: Any) -> None:
 
 def refusal(error: Exception) -> WorkflowError:
     """Return an error that Snakemake shows by its message alone, without the lines of code that raised it."""
-    return type("WorkflowError", (WorkflowError,), {"__traceback__": None})(str(error))
+    none = property(lambda _: None, lambda *_: None)  # contextlib sets it
+    return type("WorkflowError", (WorkflowError,), {"__traceback__": none})(str(error))
 
 
 # Other runs in the folder
