@@ -207,8 +207,9 @@ class Execution:
         self._killed -= killed  # the next attempt may end otherwise
         job.reason = _REFUSED if of_group == [] else _OF_KILLED if killed else reason
         last = [line for log in job.logs for line in tail(Path(log), 1)]
-        is_stopped = self.stopped and all(line == "stopped" or line.startswith(PREFIX) for line in last)
-        job.state = "stopped" if is_stopped else "failed"
+        job.state = "failed"
+        if self.stopped and all(line == "stopped" or line.startswith(PREFIX) for line in last):
+            job.state = "stopped"
         job.since = time.time()
 
 
@@ -329,7 +330,8 @@ def _try(act: Callable[..., object], *arguments: Any) -> None:
 def refusal(error: Exception) -> WorkflowError:
     """Return an error that Snakemake shows by its message alone, without the lines of code that raised it."""
     none = property(lambda _: None, lambda *_: None)  # contextlib sets it
-    return type("WorkflowError", (WorkflowError,), {"__traceback__": none})(str(error))
+    shown: WorkflowError = type("WorkflowError", (WorkflowError,), {"__traceback__": none})(str(error))
+    return shown
 
 
 # Other runs in the folder

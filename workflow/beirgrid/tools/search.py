@@ -49,7 +49,8 @@ def search(
 
     if not Path(paths.RUN.format(system=system, dataset=dataset)).is_file():
         places = sorted(Path().glob(paths.RUN.format(system="*", dataset="*")))
-        raise _lack("runs", system, dataset, ((place.parent.name, place.name[: -len(".run.gz")]) for place in places))
+        there = ((place.parent.name, place.name.removesuffix(".run.gz")) for place in places)
+        raise _lack("runs", system, dataset, there)
     text = " ".join(query)
     with hold_back_output():
         opened = open_system(system, dataset, device, trust_remote_code=trust_remote_code, ask_endpoint=ask_endpoint)
