@@ -167,8 +167,8 @@ def test_what_else_differs_is_told(work, capsys):
     _compare(work / "a", work / "b")
     said = capsys.readouterr().out
     # A path is no condition.
-    assert said.partition("computed:\n")[2] == '  retrieve: precision "float32" → "bfloat16" (2 cells)\n'
-    assert "Values that are the same within 0: 4 of 6" in said
+    assert said.partition("Differing settings:\n")[2] == '  retrieve (2 cells): precision "float32" → "bfloat16"\n'
+    assert "\n3 cells: 4 of 6 values are the same\n" in said
 
 
 def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
@@ -178,16 +178,16 @@ def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
     assert _compare("base", "s", "--metrics", "ndcg@10") == 1
     Path("s").rmdir()
     said = capsys.readouterr().out
-    assert "base / s" in said
+    assert "\nx: 0 of 1 value is the same\n" in said
     assert "only in B: s on y" in said
     assert _compare("results:s", work / "b", "--datasets", "y") == 0
-    assert "Cells compared: 1\n" in capsys.readouterr().out
+    assert "\ns on y: all 2 values are the same\n" in capsys.readouterr().out
 
 
 def test_datasets_may_have_commas_between_them(work, capsys):
     for names in (["x,y"], ["x", "y"]):
         assert _compare(work / "a", work / "b", "--tolerance", "1", "--datasets", *names) == 0
-        assert "Cells compared: 3\n" in capsys.readouterr().out
+        assert "\n3 cells: all 6 values are the same within 1\n" in capsys.readouterr().out
 
 
 def test_a_grid_has_its_own_cells_and_records(copy, capsys):
@@ -199,8 +199,8 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     given = (copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
     assert _compare(*given) == 0
     said = capsys.readouterr().out
-    assert "Cells compared: 1\n" in said
-    assert "\n  index: version 1 → 2 (1 cell)\n" in said
+    assert "\ns on x: all 2 values are the same within 0.9\n" in said
+    assert "\n  index: version 1 → 2\n" in said
     (copy / "b" / record).unlink()  # a step of one side has nothing to differ from
     assert _compare(*given) == 0
     assert "index: " not in capsys.readouterr().out
@@ -235,15 +235,10 @@ def test_what_differs_between_models_is_told_in_words(copy, capsys):
         inputs = {"first_stage": str(folder / f"results/runs/{first}/x.run.gz")}
         write_record(Rerank(), folder / run, [folder / run], settings={"depth": depth}, inputs=inputs)
     assert _compare(copy / "a/results/grids/g", copy / "b/results/grids/g", "--tolerance", "0.9") == 0
-    assert capsys.readouterr().out.partition("computed:\n")[2].splitlines() == [
-        '  checkpoint: checkpoint "hub/a" → "hub/b" (1 cell)',
-        '  checkpoint: pooling "mean" → "cls" (1 cell)',
-        '  checkpoint: prompts.query "a: " → "b: " (1 cell)',
-        "  checkpoint: the files differ: 1 of 3 (1 cell)",
-        "  encode: dimension 512 → 1024 (1 cell)",
-        "  encode: max_length 256 → 512 (1 cell)",
-        "  rerank: depth 20 → 10 (1 cell)",
-        '  rerank: first stage "bm25" → "minilm" (1 cell)',
+    assert capsys.readouterr().out.partition("Differing settings:\n")[2].splitlines() == [
+        '  checkpoint: 1 of 3 files, checkpoint "hub/a" → "hub/b", pooling "mean" → "cls", prompts.query "a: " → "b: "',
+        "  encode: dimension 512 → 1024, max_length 256 → 512",
+        '  rerank: depth 20 → 10, first stage "bm25" → "minilm"',
     ]
 
 
@@ -278,7 +273,7 @@ def test_seeds_of_equal_numbers_are_compared_with_each_other(capsys):
     assert _compare("results/grids/g", ".", "--datasets", "x") == 1
     said = capsys.readouterr().out
     assert "only in B: s on x" in said
-    assert "Values that are the same within 0: 4 of 4" in said
+    assert "\n2 cells: all 4 values are the same\n" in said
     assert "t.seed1 on x" not in said
     shutil.rmtree("results/metrics/t.seed2")
     assert _compare(":base", ":t") == 2
@@ -312,7 +307,7 @@ def test_a_cell_that_cannot_be_compared_fails_and_the_others_are_shown(copy, cap
     damage(copy / "b/results/metrics/s")
     assert _compare(copy / "a", copy / "b") == 2
     said = capsys.readouterr()
-    assert "Cells compared: 2\n" in said.out
+    assert re.search("^2 cells: all 4 values are the same$", said.out, re.MULTILINE)
     assert said.err.startswith("cannot be compared: s on x: ")
     assert message in said.err
 

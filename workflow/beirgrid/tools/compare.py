@@ -27,6 +27,7 @@ from ..results.answer_files import guarded
 from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
 from ..results.summary import GridSummary
+from .status import wrapped
 
 SAME = 0
 DIFFERENT = 1
@@ -37,13 +38,11 @@ _COLUMNS = [
     *("difference", "low", "high", "p", "verdict", "needed", "rmse", "same"),
 ]
 # The printed columns of a value that differs, and the titles of those that are not called by their names.
-_PRINTED = ["dataset", "system", "metric", "first", "second", "difference", "low", "high", "p", "verdict", "rmse"]
-_TITLES = {"first": "A", "second": "B", "difference": "B - A", "rmse": "RMSE", "ktu": "KTU", "rbo": "RBO"}
-_REPRODUCTION = (
-    "KTU, RBO, effect_ratio, p_paired: repro_eval's measures of Breuer et al. (2020) of B as a reproduction of A; "
-    "p_paired is not corrected."
-)
-_P = ("p", "p_paired")
+_PRINTED = ["metric", "first", "second", "difference", "low", "high", "verdict"]
+_OF_REPRODUCTION = ["rmse", *breuer.COLUMNS]
+_TITLES = {"first": "A", "second": "B", "difference": "B-A", "rmse": "RMSE", "ktu": "KTU", "rbo": "RBO"}
+_NEEDED = "In brackets: queries that would decide."
+_REPRODUCTION = "RMSE to p_paired: repro_eval's measures of Breuer et al. (2020), not corrected."
 # Facts of records that are conditions; other facts are outcomes. Paths are no conditions: contents have hashes.
 _FACTS = ("device", "precision", "hardware", "commit", "sha256", "files", "source_sha256", "dimension")
 # Names of records that stages of one name may write for a cell.
@@ -61,13 +60,17 @@ class Pair(NamedTuple):
     baselines: tuple[tuple[Result, ...], tuple[Result, ...]] = ((), ())
 
 
+# Steps by what differs in their records, with the side that alone has it.
+Changes = dict[tuple[str, str], dict[str, None]]
+
+
 class Differences(NamedTuple):
     """What differs between two sides."""
 
     values: pd.DataFrame  # the columns ``_COLUMNS``
     only: list[str]  # cells that one side lacks
     refused: list[str]  # cells that cannot be compared, with the reasons
-    conditions: Counter[str]  # numbers of cells by what differs in their records
+    conditions: list[Changes]  # of each cell, what differs in its records
 
 
 def compare(
@@ -118,7 +121,8 @@ def compare(
     differences = _differences(pairs, metrics, tolerance, grids, reproduction)
     if output:
         files.write_text(output, guarded(differences.values).to_csv(index=False))
-    show(f"A: {a}", f"B: {b}", *_lines(differences, tolerance))
+    lines = [*_lines(differences, tolerance)]
+    show(*[f"A: {a}", f"B: {b}"] * (len(lines) > 1), *lines)
     for cell in differences.refused:
         say(f"cannot be compared: {cell}")
     if differences.refused:
@@ -179,7 +183,7 @@ def _differences(
     reproduction: bool,
 ) -> Differences:
     """Compare the cells that both sides have, which ``grids`` may plan."""
-    differences = Differences(pd.DataFrame(columns=_COLUMNS), [], [], Counter())
+    differences = Differences(pd.DataFrame(columns=_COLUMNS), [], [], [])
     tables: list[pd.DataFrame] = []
     ancestry = lineage.Ancestry()
     for pair in pairs:
@@ -194,7 +198,7 @@ def _differences(
             differences.refused.append(f"{' and '.join(dict.fromkeys(pair.systems))} on {pair.dataset}: {error}")
             continue
         tables.append(values)
-        differences.conditions.update(changed)
+        differences.conditions.append(changed)
     if not tables:
         return differences
     values = pd.concat(tables, ignore_index=True)
@@ -289,29 +293,29 @@ def measure(cells: EvaluatedDataset, *, tolerance: float = 0.0) -> pd.DataFrame:
 # Conditions -----------------------------------------------------------------------------------------------------------
 
 
-def _changed_conditions(pair: Pair) -> set[str]:
+def _changed_conditions(pair: Pair) -> Changes:
     """Return what differs between the records of two cells, in the steps that both have, seed by seed.
 
     Raises DataError if a record is damaged.
     """
-    changed = set[str]()
+    changed: Changes = {}
     for first, second in (map(_conditions, runs) for runs in zip(*pair.runs, strict=False)):
-        steps: dict[str, dict[str, None]] = {}
         for step, number in (both for both in first if both in second):
             for change in _changes(first[step, number], second[step, number]):
-                steps.setdefault(change, {})[step] = None
-        changed |= {f"{', '.join(names)}: {change}" for change, names in steps.items()}
+                changed.setdefault(change, {})[step] = None
     return changed
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Yield each changed condition with both values. Of files, which have hashes, the number is enough."""
+def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each changed condition after the side that alone has it. Of files, which have hashes, yield the number."""
     contents = before.pop("files", {})
     others = now.pop("files", {})
     names = contents.keys() | others.keys()
     if differing := [name for name in names if contents.get(name) != others.get(name)]:
-        yield f"the files differ: {len(differing)} of {len(names)}"
-    yield from provenance.changes(before, now)
+        yield "", f"{len(differing)} of {quantity(len(names), 'file')}"
+    for change in provenance.changes(before, now):
+        side = "only A" if change.endswith(" → (none)") else "only B" if " (none) → " in change else ""
+        yield side, change.replace(" → (none)", "").replace("(none) → ", "")
 
 
 def _conditions(run: Result) -> dict[tuple[str, int], dict[str, Any]]:
@@ -364,24 +368,53 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     for side, name, seeds in (("A", "system", "first_seeds"), ("B", "other", "second_seeds")):
         for system, number in values.loc[values[seeds] > 1, [name, seeds]].drop_duplicates().itertuples(index=False):
             yield f"{system} in {side}: the score of a query is its mean over {number} seeds"
-    if len(differing):
-        both = differing["system"] + (" / " + differing["other"]).where(differing["system"] != differing["other"], "")
-        metrics = differing["metric"].map(written)
-        printed = [*_PRINTED, *(name for name in breuer.COLUMNS if name in values)]
-        table = differing.assign(system=both, metric=metrics)[printed].rename(columns=_TITLES)
-        yield ""
-        yield from table.to_string(
-            index=False, float_format="%.4f", formatters=dict.fromkeys(_P, "{:.2g}".format)
-        ).splitlines()
-        yield "low, high, p, verdict: paired t test, corrected for all cells of a metric or of a plan (Bonferroni)."
-        yield "RMSE: root mean square difference of the queries."
-        if "p_paired" in values:
-            yield _REPRODUCTION
-    yield ""
-    yield f"Cells compared: {len(values.groupby(['system', 'other', 'dataset'])):,}"
-    yield f"Values that are the same within {tolerance:g}: {len(values) - len(differing):,} of {len(values):,}"
+    cells = values[["system", "other", "dataset"]].drop_duplicates()
+    about = quantity(len(cells), "cell")
+    if len(cells) == 1:  # A and B name two systems
+        about = _name(*cells.iloc[0]) if cells["system"].equals(cells["other"]) else cells["dataset"].iloc[0]
+    of = f"{len(values) - len(differing):,} of " if len(differing) or values.empty else "all " * (len(values) > 1)
+    same = quantity(len(values), "value is the same", "values are the same")
+    yield f"{about}: {of}{same}{f' within {tolerance:g}' if tolerance else ''}"
     yield from differences.only
-    if differences.conditions:
-        yield from ("", "What differs in how these cells were computed:")
-        for change, cells in sorted(differences.conditions.items()):
-            yield f"  {change} ({quantity(cells, 'cell')})"
+    if len(differing):
+        yield ""
+        yield from _table(differing, one_cell=len(cells) == 1)
+    yield from _settings(differences.conditions)
+
+
+def _settings(conditions: list[Changes]) -> Iterator[str]:
+    """Yield a line for each list of steps, with what differs in them, below a title."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for change, number in sorted(Counter(itertools.chain(*conditions)).items()):
+        steps = dict.fromkeys(itertools.chain(*(of_cell.get(change, ()) for of_cell in conditions)))
+        side, text = change
+        where = [side] * bool(side) + [quantity(number, "cell")] * (number < len(conditions))
+        lines.setdefault((", ".join(steps), ", ".join(where)), []).append(text)
+    if lines:
+        yield from ("", "Differing settings:")
+    for (names, where), changes in sorted(lines.items()):
+        yield from wrapped(f"  {names}{f' ({where})' if where else ''}: {', '.join(changes)}", indent="    ")
+
+
+def _name(system: str, other: str, dataset: str) -> str:
+    """Name a cell of each side."""
+    return f"{system if system == other else f'{system} / {other}'} on {dataset}"
+
+
+def _table(differing: pd.DataFrame, one_cell: bool) -> Iterator[str]:
+    """Yield a table of values that differ, the rows of each cell below its name, which a single cell needs not."""
+    needed = differing["needed"].map("{:,.0f}".format).where(differing["needed"].notna(), "")
+    verdicts = differing["verdict"].str.replace(" is", "") + (" (" + needed + ")").where(needed != "", "")
+    table = differing.assign(metric=differing["metric"].map(written), verdict=verdicts)
+    reproduction = [name for name in _OF_REPRODUCTION if name in table and "p_paired" in table]
+    printed = table[[*_PRINTED, *reproduction]].rename(columns=_TITLES)
+    in_short = {"p_paired": "{:.2g}".format}
+    header, *lines = printed.to_string(index=False, float_format="%.4f", formatters=in_short).splitlines()
+    yield header
+    cells = differing[["system", "other", "dataset"]].itertuples(index=False, name=None)
+    for cell, rows in itertools.groupby(zip(cells, lines, strict=True), key=lambda row: row[0]):
+        yield from [] if one_cell else [_name(*cell)]
+        yield from (line for _, line in rows)
+    yield f"Paired t test, Bonferroni-corrected.{f' {_NEEDED}' if any(needed) else ''}"
+    if reproduction:
+        yield _REPRODUCTION
