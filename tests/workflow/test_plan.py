@@ -105,7 +105,7 @@ def test_the_time_of_a_plan_is_that_of_its_hours_on_the_cores_here(tmp_path):
     grid.write_text("grid: {systems: [minilm], datasets: [quora]}\ndevice: cpu\n")
     said = beirgrid("plan", grid, "--directory", tmp_path).stdout
     assert re.match(r"1 system, 1 dataset: (\d+) of \1 jobs to run\n", said)
-    told = re.search(r"^About (.+) on (\d+) cores? without a GPU, at most \S+[GM]B of disk$", said, re.MULTILINE)
+    told = re.search(r"^About (.+) on (\d+) cores? without a GPU, at most \S+ [GM]B of disk$", said, re.MULTILINE)
     hours = re.search(r"^total +\d+ +([\d.]+) ", said, re.MULTILINE)
     assert pd.Timedelta(told[1]).total_seconds() / 3600 == pytest.approx(float(hours[1]) / int(told[2]), abs=0.02)
     assert "GPU h" not in said
