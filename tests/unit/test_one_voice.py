@@ -32,6 +32,8 @@ OTHERS = ("bm25", "near", "good")
 # ``bm25``; the planned tests find the opposite.
 LEVELS = {MINE: (0.52, 0.01), "bm25": (0.4, 0.36), "near": (0.508, 0.01), "good": (0.5, 0.05)}
 LEVELS |= {f"other{number}": (0.45 + number / 100, 0.12) for number in range(4)}
+# Systems whose queries change. The grid plans the first difference, too.
+STAGES = {MINE: "near", "other1": "bm25", "other2": "other3"}
 
 
 class Site(NamedTuple):
@@ -55,7 +57,7 @@ def site(request, tmp_path_factory):
                     {"ndcg@10": mean + (system == MINE) * place / 900 + noise - noise.mean()}, index=queries
                 )
                 made.append(finished.write_cell(system, dataset, values))
-        grid = finished.summary(made, name="voice", compare=(MINE, *OTHERS), baseline="bm25")
+        grid = finished.summary(made, name="voice", compare=(MINE, *OTHERS), baseline="bm25", first_stages=STAGES)
         answers = aggregate.compute(grid, cells.find(grid), ())
         files.write_text(Path(paths.GRID_SUMMARY.format(grid="voice")), grid.model_dump_json())
         table_files.write(answers, grid, Path(paths.GRID_FOLDER.format(grid="voice")) / "tables")
@@ -107,7 +109,7 @@ def of_page(site: Site) -> list[tuple]:
     found = []
     for _, system, other, dataset, _, low, high, _, said, planned, _ in zip(*data["pairs"], strict=True):
         low, high = (low, high) if system == MINE else (-high, -low)
-        if planned:
+        if planned and MINE in (system, other):
             found.append((other if system == MINE else system, dataset, ends(low, high), in_a_word(said)))
     means = [{system, other} for _, system, other, *_ in zip(*data["zeroShot"], strict=True)]
     assert not any({MINE, other} in means for other in OTHERS)
@@ -170,6 +172,25 @@ def test_all_outputs_say_the_same_of_a_planned_difference(site, capsys):
     for other, dataset, differs in [*of_letters(site, capsys), *signs]:
         ((_, verdict),) = known[other, dataset]
         assert differs == (verdict in ("better", "worse")), (other, dataset, verdict)
+
+
+def test_all_outputs_say_the_same_of_a_gain_over_a_first_stage(site):
+    """The table of gains, the data of all pairs, and ``compare``; a planned difference is not among them."""
+    gains = comparisons.gains(site.grid, site.answers.pairs)
+    assert {*zip(gains["system"], gains["other"], strict=True)} == {*list(STAGES.items())[1:]}
+    data = pages.packed(render(site.grid, site.answers), "data")
+    known = {(row[1], row[2], row[3]): row for row in zip(*data["pairs"], strict=True)}
+    for gain in gains.itertuples():
+        output = site.folder / "gain.csv"
+        main(["compare", gain.other, gain.system, "--directory", str(site.folder), "--output", str(output)])
+        compared = pd.read_csv(output).set_index("dataset").loc[gain.dataset]
+        assert ends(compared["low"], compared["high"]) == ends(gain.low, gain.high)
+        assert compared["verdict"].endswith("better") == (gain.verdict == comparisons.BETTER)
+        _, _, _, _, _, low, high, _, said, planned, _ = (
+            known.get((gain.system, gain.other, gain.dataset)) or known[gain.other, gain.system, gain.dataset]
+        )
+        assert ends(low, high) in (ends(gain.low, gain.high), ends(-gain.high, -gain.low))
+        assert (said, planned) == (comparisons.said(gain), True)
 
 
 def test_the_tukey_test_alone_would_say_otherwise(site):

@@ -198,9 +198,7 @@ def over_datasets(grid: GridSummary, answers: Answers) -> Shown:
     table = answers.across.copy()
     tested = ["low_datasets", "high_datasets", "p_t", "p_sign"]
     table[tested] = table[tested].where(table["datasets"] >= LEAST_DATASETS)  # fewer say nothing about others
-    pairs = zip(table["system"], table["baseline"], strict=True)
-    planned = np.array([comparisons.is_planned(grid, pair) for pair in pairs], bool)
-    table.loc[planned & (table["metric"] == grid.metrics[0]), ["p_t", "p_sign"]] = np.nan  # the answer has the plan's
+    table.loc[_is_planned(grid, table, "baseline"), ["p_t", "p_sign"]] = np.nan  # the answer has that of the plan
     columns = ["system", "over", "datasets", "mean", "low_queries", "low_datasets", "mean_rank", "borda"]
     columns += ["change", "wins", "ties", "losses", "p_t", "p_sign", "note"]
     return texts.shown("across", _by_metric(grid, table), columns)
@@ -319,10 +317,16 @@ def zero_shot(grid: GridSummary, answers: Answers) -> list[list[Any]]:
     Planned means are left out: the answer has them, with the interval of the plan.
     """
     table = answers.zero_shot
-    pairs = zip(table["system"], table["other"], strict=True)
-    planned = np.array([comparisons.is_planned(grid, pair) for pair in pairs], bool)
-    planned &= table["metric"] == grid.metrics[0]
-    return values(table.loc[~planned, ZERO_SHOT_COLUMNS])
+    return values(table.loc[~_is_planned(grid, table, "other"), ZERO_SHOT_COLUMNS])
+
+
+def _is_planned(grid: GridSummary, table: pd.DataFrame, other: str) -> np.ndarray:
+    """Tell of each row whether the grid plans to compare its system with that in the column ``other``, bool [rows]."""
+    of_metric = table["metric"] == grid.metrics[0]
+    pairs = zip(table["system"], table[other], strict=True)
+    planned = [comparisons.is_planned(grid, pair) for pair in pairs]
+    both: np.ndarray = of_metric.to_numpy() & np.array(planned, bool)
+    return both
 
 
 def values(table: pd.DataFrame) -> list[list[Any]]:

@@ -226,7 +226,9 @@ def families(grid: GridSummary) -> dict[frozenset[str], tuple[int, float]]:
 
     What a system with a change of queries gains over its first stage is planned by it, unless the grid plans it, too.
     """
-    own = {frozenset((grid.compare[0], other)): (planned_tests(grid), grid.margin) for other in grid.compare[1:]}
+    own = {}
+    for other in grid.compare[1:]:
+        own[frozenset((grid.compare[0], other))] = (planned_tests(grid), grid.margin)
     stages = [frozenset(pair) for pair in grid.first_stages.items() if {*pair} <= {*grid.systems}]
     others = [pair for pair in stages if pair not in own]
     return own | dict.fromkeys(others, (len(others) * len(grid.counted_once), 0.0))
