@@ -270,6 +270,7 @@ def test_the_models_of_today_have_their_commits_in_the_grid(monkeypatch, name):
     models = config.load(config.with_defaults(content)).models
     for model, entry in content["models"].items():
         assert models[local_name(model)].revision == entry["revision"]
+        assert models[local_name(model)].size.parameters  # hours follow from it
         assert re.fullmatch("[0-9a-f]{40}", entry["revision"])
 
 
