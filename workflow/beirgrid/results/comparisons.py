@@ -229,9 +229,11 @@ def families(grid: GridSummary) -> dict[frozenset[str], tuple[int, float]]:
     own = {}
     for other in grid.compare[1:]:
         own[frozenset((grid.compare[0], other))] = (planned_tests(grid), grid.margin)
-    stages = [frozenset(pair) for pair in grid.first_stages.items() if {*pair} <= {*grid.systems}]
-    others = [pair for pair in stages if pair not in own]
-    return own | dict.fromkeys(others, (len(others) * len(grid.counted_once), 0.0))
+    stages = map(frozenset, grid.first_stages.items())
+    systems = {*grid.systems}
+    others = [pair for pair in stages if pair <= systems and pair not in own]
+    tests = len(others) * len(grid.counted_once)
+    return own | dict.fromkeys(others, (tests, 0.0))
 
 
 def gains(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
@@ -241,7 +243,11 @@ def gains(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     own = {name: first for name, first in grid.first_stages.items() if not is_planned(grid, {name, first})}
     rows = both_ways(pairs[pairs["metric"] == grid.metrics[0]])
     rows = rows[(rows["system"].map(own) == rows["other"]) & rows["dataset"].isin(grid.counted_once)]
-    tests = [families(grid)[frozenset(pair)][0] for pair in zip(rows["system"], rows["other"], strict=True)]
+    known = families(grid)
+    tests = []
+    for pair in zip(rows["system"], rows["other"], strict=True):
+        of_pair, _ = known[frozenset(pair)]
+        tests.append(of_pair)
     return decided(rows.reset_index(drop=True), np.array(tests, int))
 
 
