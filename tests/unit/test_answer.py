@@ -21,7 +21,7 @@ from beirgrid.results.answers import both_ways, typed
 from beirgrid.results.cells import CellState
 from beirgrid.results.summary import DatasetSummary, GridSummary
 from beirgrid.stages.aggregate import work as aggregate
-from beirgrid.tools.reporting import outline
+from beirgrid.tools.reporting import _differences, outline
 
 Levels = dict[str, dict[str, float]]
 
@@ -424,3 +424,14 @@ def test_the_page_and_the_end_of_a_run_have_the_same_sentences(tmp_path, monkeyp
     assert page.index('id="answer"') < page.index("<table")
     assert re.findall(r"<b>(.*?)</b>", page) == ["0.6000"]  # the value, and not its interval
     assert said in " ".join(outline(grid, found, Path("page"), 80))
+
+
+@pytest.mark.parametrize(("width", "lines"), [(80, 8), (50, 8), (120, 4), (40, 0)])
+def test_planned_differences_of_two_pairs_are_shown_on_a_narrow_terminal_too(width, lines):
+    """Three datasets and two pairs: side by side, or one below the other; every difference once."""
+    cells = [f"{sign}0.1043 [-0.0583, 0.2670] open (1,283)" for sign in "+-"]
+    rows = [["", "mine minus bm25", "mine minus minilm"], *([name, *cells] for name in ("scifact", "fiqa", "nfcorpus"))]
+    shown = _differences(rows, width)
+    assert len(shown) == lines
+    assert [sum(cell in line for line in shown) for cell in cells] == [3 * bool(lines)] * 2
+    assert all(len(line) <= width for line in shown)

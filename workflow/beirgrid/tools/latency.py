@@ -17,6 +17,7 @@ from ..core import files, paths
 from ..core.compute import cpu_name
 from ..core.errors import BeirgridError, show, table_lines, warn
 from ..execution.open_systems import hold_back_output, open_system
+from ..options import NameLists
 from ..results import results_folder, summary
 from ..results.efficiency import LATENCY_COLUMNS, read_latency
 from ..runs.opened import OpenSystem
@@ -37,7 +38,7 @@ def latency(
     directory: results_folder.Directory = Path(),
     grid: Annotated[str, "name of the grid, where the folder has several"] = "",
     dataset: Annotated[str, "dataset with the queries"],
-    systems: Annotated[tuple[str, ...], "systems to measure (default: all of the grid)"] = (),
+    systems: Annotated[NameLists, "systems to measure (default: all of the grid)"] = (),
     queries: Annotated[Size, "queries to measure"] = 100,
     warm_up: Annotated[SizeOrZero, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",

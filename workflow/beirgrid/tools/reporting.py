@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,15 +149,29 @@ def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator
 
 
 def _answer(said: Answer, width: int) -> Iterator[str]:
-    """Yield the answer, the table of planned differences if it fits, and a line for each thing to know."""
+    """Yield the answer, the table of planned differences, and a line for each thing to know."""
     wrapped = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
     for sentence in said.sentences:
         yield from wrapped(sentence)
-    table = [*column_lines([*said.differences], [True] * len(said.differences[0]))] if said.differences else []
-    if len(table) <= _DATASETS + 1 and max(map(len, table), default=0) <= width:
-        yield from table
+    yield from _differences([*said.differences], width)
     for note in (*said.caveats, *said.more):
         yield from wrapped(note)
+
+
+def _differences(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return planned differences as lines, pairs side by side or one below the other; nothing if neither fits."""
+    if not rows:
+        return []
+    beside = [*column_lines(rows, [True] * len(rows[0]))]
+    below: list[str] = []
+    for pair in range(1, len(rows[0])):
+        below += column_lines([[row[0], row[pair]] for row in rows], [True, True])
+    for lines in (beside, below):
+        differences = [line for line in lines if not line.startswith(" ")]
+        widest = max(map(len, lines))
+        if len(differences) <= _DATASETS and widest <= width:
+            return lines
+    return []
 
 
 def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
