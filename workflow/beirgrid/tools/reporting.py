@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -153,12 +153,12 @@ def _answer(said: Answer, width: int) -> Iterator[str]:
     wrapped = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
     for sentence in said.sentences:
         yield from wrapped(sentence)
-    yield from _differences([*said.differences], width)
+    yield from _differences([list(row) for row in said.differences], width)
     for note in (*said.caveats, *said.more):
         yield from wrapped(note)
 
 
-def _differences(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+def _differences(rows: list[list[str]], width: int) -> list[str]:
     """Return planned differences as lines, pairs side by side or one below the other; nothing if neither fits."""
     if not rows:
         return []
