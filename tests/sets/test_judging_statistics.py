@@ -141,7 +141,7 @@ def test_the_status_opens_with_the_best_what_is_open_and_the_next_step():
     grades, rankings = by_place({"a": [True] * 30, "b": [False] * 30, "c": [n % 3 > 0 for n in range(30)]})
     first, state, step = findings.opening(grades, rankings, findings.paired_tests(grades, rankings))
     assert first == "a has the highest nDCG@10, 1.0000 over 30 judged queries."
-    assert state == "Open: whether it is better than b."  # a is better on each query by the same, so there is no test
+    assert state == "Open against b."  # a is better on each query by the same, so there is no test
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
     shallow = {query: {"r": 1} for query in grades}
     *_, step = findings.opening(shallow, rankings, findings.paired_tests(shallow, rankings))

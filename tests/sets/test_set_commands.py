@@ -198,7 +198,7 @@ def test_status_says_what_is_open_and_what_was_planned(made, told):
     warned, best, state, step, *_ = said.splitlines()
     assert "the grid damaged is left out: " in warned
     assert best.startswith("bm25+minilm has the highest nDCG@10, ")
-    assert state.startswith("Open: whether it is better than ")
+    assert state.startswith("Open against ")
     assert step == "Next: judge more queries, since of each system's top 10 at least 100% are judged."
     assert (
         "Paired t tests, with Bonferroni's correction for the differences of the plan, or for the pairs without" in said

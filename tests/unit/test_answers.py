@@ -139,7 +139,7 @@ def test_the_report_command_makes_tables_and_page(grid, capsys):
     assert against.loc[("x", "ndcg@10", "b"), "p_randomisation"] == 2 / 256
     assert set(answers.across["names"]) == {"x, y"}
     said = capsys.readouterr().out
-    assert "25 % of the top ten documents of b on x and y are not judged" in " ".join(said.split())
+    assert "25 % of b's top ten are not judged and count as not relevant" in " ".join(said.split())
     assert "mean of x, y (without z)" in said
     assert f"Report: {Path.cwd() / PAGE}" in said
     assert PAGE.is_file()
@@ -507,8 +507,8 @@ def test_all_that_a_run_has_to_say_at_its_end_fits_in_40_lines():
     lines = list(outline(grid, tables._replace(verdicts=verdicts), Path("/home/index.html"), 160))
     assert len(lines) <= LINES
     for start in (
-        "Against published",
-        "Against values recorded",
+        "Published values: ",
+        "Values recorded by beirgrid: ",
         "Of 225 cells: 183 done, 14 ",
         "Failed, 1 of them: log 0; 13 more reasons",
     ):

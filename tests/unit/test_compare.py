@@ -168,7 +168,7 @@ def test_what_else_differs_is_told(work, capsys):
     said = capsys.readouterr().out
     # A path is no condition.
     assert said.partition("Differing settings:\n")[2] == '  retrieve (2 cells): precision "float32" → "bfloat16"\n'
-    assert "\n3 cells: 4 of 6 values are the same\n" in said
+    assert "\n3 cells: 4 of 6 values agree\n" in said
 
 
 def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
@@ -178,16 +178,16 @@ def test_two_systems_are_compared_by_name(work, capsys, monkeypatch):
     assert _compare("base", "s", "--metrics", "ndcg@10") == 1
     Path("s").rmdir()
     said = capsys.readouterr().out
-    assert "\nx: 0 of 1 value is the same\n" in said
+    assert "\nbase / s on x: 0 of 1 value agrees\n" in said
     assert "only in B: s on y" in said
     assert _compare("results:s", work / "b", "--datasets", "y") == 0
-    assert "\ns on y: all 2 values are the same\n" in capsys.readouterr().out
+    assert "\ns on y: all 2 values agree\n" in capsys.readouterr().out
 
 
 def test_datasets_may_have_commas_between_them(work, capsys):
     for names in (["x,y"], ["x", "y"]):
         assert _compare(work / "a", work / "b", "--tolerance", "1", "--datasets", *names) == 0
-        assert "\n3 cells: all 6 values are the same within 1\n" in capsys.readouterr().out
+        assert "\n3 cells: all 6 values agree within 1\n" in capsys.readouterr().out
 
 
 def test_a_grid_has_its_own_cells_and_records(copy, capsys):
@@ -199,7 +199,7 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     given = (copy / "a/results/grids/g", copy / "b/results/grids/g/grid.json", "--tolerance", "0.9")
     assert _compare(*given) == 0
     said = capsys.readouterr().out
-    assert "\ns on x: all 2 values are the same within 0.9\n" in said
+    assert "\ns on x: all 2 values agree within 0.9\n" in said
     assert "\n  index: version 1 → 2\n" in said
     (copy / "b" / record).unlink()  # a step of one side has nothing to differ from
     assert _compare(*given) == 0
@@ -273,7 +273,7 @@ def test_seeds_of_equal_numbers_are_compared_with_each_other(capsys):
     assert _compare("results/grids/g", ".", "--datasets", "x") == 1
     said = capsys.readouterr().out
     assert "only in B: s on x" in said
-    assert "\n2 cells: all 4 values are the same\n" in said
+    assert "\n2 cells: all 4 values agree\n" in said
     assert "t.seed1 on x" not in said
     shutil.rmtree("results/metrics/t.seed2")
     assert _compare(":base", ":t") == 2
@@ -307,7 +307,7 @@ def test_a_cell_that_cannot_be_compared_fails_and_the_others_are_shown(copy, cap
     damage(copy / "b/results/metrics/s")
     assert _compare(copy / "a", copy / "b") == 2
     said = capsys.readouterr()
-    assert re.search("^2 cells: all 4 values are the same$", said.out, re.MULTILINE)
+    assert re.search("^2 cells: all 4 values agree$", said.out, re.MULTILINE)
     assert said.err.startswith("cannot be compared: s on x: ")
     assert message in said.err
 

@@ -458,4 +458,4 @@ def test_a_terminal_without_the_signs_gets_what_it_can_show(here, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["beirgrid", "report"])
     with pytest.raises(SystemExit, match=r"^0$"):
         command()
-    assert b"\\u2020: not distinguishable" in written.getvalue()
+    assert b"\\u2020: open against" in written.getvalue()

@@ -92,13 +92,13 @@ def _planned(grid: GridSummary, answers: Answers) -> Answer:
     sentences = [_difference(of_pair, lower) for _, of_pair in rows.groupby("other", sort=False)]
     if not sentences:
         return Answer([], [], [])
-    correction = f", Bonferroni's correction for {tests} planned differences" if tests > 1 else ""
+    correction = f", Bonferroni's correction for {tests} differences" if tests > 1 else ""
     several = rows["dataset"].nunique() > 1
     whole = rows[rows["dataset"] == ""] if several else rows
     p = [f"p of {row.system} minus {row.other} {texts.number(row.p, '.2g')}" for row in texts.rows(whole)]
     more = [f"Planned: {', '.join([f'paired t test{correction}', *p])}."]
     if several and rows["needed"].notna().any():
-        more.append("Open: in brackets, the number of queries that would decide.")
+        more.append("In brackets: queries that would decide.")
     if grid.margin:
         more.append(f"Equivalent: the whole interval lies within ±{grid.margin:g}.")
     return Answer(
@@ -164,9 +164,10 @@ def _unjudged(scores: pd.DataFrame, systems: Collection[str], grid: GridSummary)
     shares = rows.groupby("system")["not_judged"].mean()
     if len(shares) and shares.max() >= _UNJUDGED:
         worst = shares.idxmax()
-        where = texts.few(list(rows.loc[rows["system"] == worst, "dataset"]))
-        share = f"{100 * shares.max():.0f} % of the top ten documents of {worst} on {where}"
-        yield f"{share} are not judged, and count as not relevant."
+        measured = [*rows.loc[rows["system"] == worst, "dataset"]]
+        where = f" on {texts.few(measured)}" if len(measured) < len(grid.counted_once) else ""
+        share = f"{100 * shares.max():.0f} % of {worst}'s top ten{where}"
+        yield f"{share} are not judged and count as not relevant."
 
 
 # The best system ------------------------------------------------------------------------------------------------------
@@ -185,12 +186,10 @@ def _leader(grid: GridSummary, answers: Answers, compared: pd.DataFrame) -> Answ
     if names:
         verdict, test = _unplanned(answers.pairs, compared, lead, names)
         sentences.append(verdict)
-        more.append(f"Not planned: {test}, {ALPHA:g}.")
+        more.append(f"Unplanned comparisons: {test}, {ALPHA:g}.")
     elif not others:
         caveats.append("No other system is compared.")
-    if lead.baseline in names:
-        more.append(f"{lead.system} minus the baseline {lead.baseline}: {texts.difference(lead.difference)}.")
-    elif grid.baseline and grid.baseline not in set(compared["system"]):
+    if grid.baseline and grid.baseline not in set(compared["system"]):
         caveats.append(f"The baseline {grid.baseline} is not compared, because it lacks scores.")
     caveats += _unjudged(answers.scores, [lead.system], grid)
     if lead.datasets >= LEAST_DATASETS and lead.note:
@@ -222,7 +221,7 @@ def _unplanned(pairs: pd.DataFrame, compared: pd.DataFrame, lead: Any, others: S
     undecided = [comparisons.undecided(name, needed.get(name)) for name in others if not p[name] <= ALPHA]
     sentence = f"It is better than {texts.few(others)}."
     if undecided:
-        sentence = f"Open: whether it is better than {texts.few(undecided)}."
+        sentence = f"Open against {texts.few(undecided)}."
     return sentence, test
 
 
@@ -270,7 +269,7 @@ def _one_by_one(pairs: pd.DataFrame, others: Sequence[str], lead: Any) -> str:
     named = {sign: [f"{name} on {on[name]}" for name in others if name in on] for sign, on in by_sign.items()}
     undecided = [name for name in others if name not in set(decided["other"])]
     phrases = [f"it is {sign} than {texts.few(names)}" for sign, names in named.items() if names]
-    phrases += [f"on each it is open whether it is better than {texts.few(undecided)}"] if undecided else []
+    phrases += [f"it is open against {texts.few(undecided)} on each"] if undecided else []
     return f"Of the {lead.datasets} datasets, {'; '.join(phrases)}."
 
 

@@ -165,7 +165,7 @@ def opening(grades: Grades, rankings: pools.Rankings, tested: pd.DataFrame) -> l
         state = "Open: they are equal on each of these queries."
         step = "Next: judge other queries, since more judgements of these cannot tell the systems apart."
     elif len(unclear):
-        state = f"Open: whether it is better than {', '.join(unclear)}."
+        state = f"Open against {', '.join(unclear)}."
         step = f"Next: judge more queries, since of each system's top 10 at least {share:.0%} are judged."
     if share < _JUDGED_ENOUGH:
         judged = f"of the top 10 documents of {worst} {share:.0%} are judged, and the others count as not relevant."

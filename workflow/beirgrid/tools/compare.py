@@ -368,13 +368,11 @@ def _lines(differences: Differences, tolerance: float) -> Iterator[str]:
     for side, name, seeds in (("A", "system", "first_seeds"), ("B", "other", "second_seeds")):
         for system, number in values.loc[values[seeds] > 1, [name, seeds]].drop_duplicates().itertuples(index=False):
             yield f"{system} in {side}: the score of a query is its mean over {number} seeds"
-    cells = values[["system", "other", "dataset"]].drop_duplicates()
-    about = quantity(len(cells), "cell")
-    if len(cells) == 1:  # A and B name two systems
-        about = _name(*cells.iloc[0]) if cells["system"].equals(cells["other"]) else cells["dataset"].iloc[0]
+    cells = _names(values).unique()
+    about = quantity(len(cells), "cell") if len(cells) != 1 else cells[0]
     of = f"{len(values) - len(differing):,} of " if len(differing) or values.empty else "all " * (len(values) > 1)
-    same = quantity(len(values), "value is the same", "values are the same")
-    yield f"{about}: {of}{same}{f' within {tolerance:g}' if tolerance else ''}"
+    agree = quantity(len(values), "value agrees", "values agree")
+    yield f"{about}: {of}{agree}{f' within {tolerance:g}' if tolerance else ''}"
     yield from differences.only
     if len(differing):
         yield ""
@@ -392,13 +390,14 @@ def _settings(conditions: list[Changes]) -> Iterator[str]:
         lines.setdefault((", ".join(steps), ", ".join(where)), []).append(text)
     if lines:
         yield from ("", "Differing settings:")
-    for (names, where), changes in sorted(lines.items()):
-        yield from wrapped(f"  {names}{f' ({where})' if where else ''}: {', '.join(changes)}", indent="    ")
+    for (steps_of, places), changes in sorted(lines.items()):
+        yield from wrapped(f"  {steps_of}{f' ({places})' if places else ''}: {', '.join(changes)}", indent="    ")
 
 
-def _name(system: str, other: str, dataset: str) -> str:
-    """Name a cell of each side."""
-    return f"{system if system == other else f'{system} / {other}'} on {dataset}"
+def _names(values: pd.DataFrame) -> pd.Series:
+    """Return the name of the cells of each row."""
+    others = (" / " + values["other"]).where(values["system"] != values["other"], "")
+    return values["system"] + others + " on " + values["dataset"]
 
 
 def _table(differing: pd.DataFrame, one_cell: bool) -> Iterator[str]:
@@ -411,10 +410,9 @@ def _table(differing: pd.DataFrame, one_cell: bool) -> Iterator[str]:
     in_short = {"p_paired": "{:.2g}".format}
     header, *lines = printed.to_string(index=False, float_format="%.4f", formatters=in_short).splitlines()
     yield header
-    cells = differing[["system", "other", "dataset"]].itertuples(index=False, name=None)
-    for cell, rows in itertools.groupby(zip(cells, lines, strict=True), key=lambda row: row[0]):
-        yield from [] if one_cell else [_name(*cell)]
-        yield from (line for _, line in rows)
+    names = _names(differing)
+    for cell, line in zip(names.mask(names.duplicated() | one_cell, ""), lines, strict=True):
+        yield from filter(None, (cell, line))
     yield f"Paired t test, Bonferroni-corrected.{f' {_NEEDED}' if any(needed) else ''}"
     if reproduction:
         yield _REPRODUCTION

@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,11 +31,14 @@ from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed
 from ..results.summary import GridSummary
 from ..stages.aggregate import work as aggregate
 from ..stages.report.work import illustrated
+from .status import wrapped
 from .why import outdated
 
 LINES = 40
 # Fewest lines of the table, including its header.
 _LEAST = 4
+# Signs of values that the table shows; the page has others.
+_SIGNS = ("†", table_files.FLAW)
 # Most datasets whose planned differences are printed; the page has those of more.
 _DATASETS = 6
 _COUNTED = {verdict: verdict for verdict in ("reproduced", "close", "deviates")}
@@ -128,34 +129,31 @@ def outline(grid: GridSummary, answers: Answers, page: Path, width: int = 0) -> 
     below = ["", *_answer(answer(grid, answers), max(width, 60)), *(_cut(line, width) for line in notes if line)]
     below.append(f"Report: {page}")
     left = max(LINES - len(below) - 1, _LEAST)
-    yield from _table(table_files.wide(answers, grid, grid.metrics[0]), width, left)
+    yield from _table(grid, answers, width, left)
     yield from below
 
 
-def _table(table: Mapping[str, pd.DataFrame], width: int, most: int) -> Iterator[str]:
-    """Yield the metric's table in at most so many lines: with systems as columns, as rows, or its first row alone."""
-    texts = table["text"]
-    group = table["alike"]
-    shown = texts.where(~group | (group.sum(axis=1) < 2).to_numpy()[:, None], texts + "†")
-    shown += table["signs"].map(lambda signs: table_files.FLAW * (table_files.FLAW in signs))
+def _table(grid: GridSummary, answers: Answers, width: int, most: int) -> Iterator[str]:
+    """Yield the main table in at most so many lines: with systems as columns, as rows, or its first row alone."""
+    table = table_files.wide(answers, grid, grid.metrics[0])
+    shown = table["text"] + table["signs"].map(lambda signs: "".join(sign for sign in signs if sign in _SIGNS))
     shown = shown.iloc[[-1, *range(len(shown) - 1)]]  # the mean that orders the systems stands first
     for form in (shown, shown.T, shown.head(1).T):
-        lines = form.rename_axis(index=None, columns=written(str(texts.index.name))).to_string().splitlines()
+        lines = form.rename_axis(index=None, columns=written(str(shown.index.name))).to_string().splitlines()
         if len(lines[0]) <= width and len(lines) <= most:
             break
     yield from lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more systems"]
     if "†" in "".join(lines):
-        yield "†: not distinguishable from the best of its dataset"
+        yield f"†: open {'or equivalent to' if grid.margin else 'against'} the best of its dataset"
 
 
 def _answer(said: Answer, width: int) -> Iterator[str]:
     """Yield the answer, the table of planned differences, and a line for each thing to know."""
-    wrapped = partial(textwrap.wrap, width=width, break_long_words=False, break_on_hyphens=False)
     for sentence in said.sentences:
-        yield from wrapped(sentence)
+        yield from wrapped(sentence, width)
     yield from _differences([list(row) for row in said.differences], width)
     for note in (*said.caveats, *said.more):
-        yield from wrapped(note)
+        yield from wrapped(note, width)
 
 
 def _differences(rows: list[list[str]], width: int) -> list[str]:
@@ -176,11 +174,11 @@ def _differences(rows: list[list[str]], width: int) -> list[str]:
 
 def _verdicts(verdicts: pd.DataFrame) -> Iterator[str]:
     """Yield how many scores agree with published values, and how many with this project's own recorded ones."""
-    for recorded, what in ((False, "published values"), (True, "values recorded by this project")):
+    for recorded, what in ((False, "Published values"), (True, "Values recorded by beirgrid")):
         numbers = verdict_counts(verdicts, recorded=recorded)
         counts = [f"{numbers[verdict]} {said}" for verdict, said in _COUNTED.items() if verdict in numbers]
         if counts:
-            yield f"Against {what}: {', '.join(counts)}."
+            yield f"{what}: {', '.join(counts)}."
 
 
 def _unfinished(grid: GridSummary, scores: pd.DataFrame) -> Iterator[str]:

@@ -202,15 +202,12 @@ class Screen(_Printer):
             self.bars.remove_task(self.tasks.pop(job.id))
         done = len(self.run.in_state("done"))
         self.bars.update(self.bars.task_ids[0], description=counts(self.run), completed=done)
+        finished = self.bars.finished  # ``close`` prints the last line
         if job and job.state == "failed":
             self._print(*failure(job), style="red")
-        elif job and job.state == "done" and self.bars.disable and self._is_due():
+        elif job and job.state == "done" and self.bars.disable and not finished and time.monotonic() >= self.next:
             self.next = time.monotonic() + _PAUSE
             self._print(f"{counts(self.run)}, {speed(self.run)}; last: {job.name}")
-
-    def _is_due(self) -> bool:
-        """Whether a line has its time, and is not the last one, which ``close`` prints."""
-        return time.monotonic() >= self.next and not self.bars.finished
 
     def close(self) -> None:
         """Stop drawing, and print the last state."""
