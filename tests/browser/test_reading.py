@@ -289,7 +289,7 @@ def test_the_signs_of_a_cell_explain_themselves(show, paper):
     page = show(paper)
     shown = page.locator(".metric.chosen td[data-marks]")
     titles = shown.evaluate_all("cells => cells.map(c => [c.dataset.marks, c.querySelector('button').title])")
-    known = {"°": "not distinguishable from the best", "✓": "✓ reproduced", "≈": "≈ close", "✗": "✗ deviates"}
+    known = {"°": "open against the best", "✓": "✓ reproduced", "≈": "≈ close", "✗": "✗ deviates"}
     assert set(known) <= set("".join(marks for marks, _ in titles))
     for marks, title in titles:
         assert all(known[sign] in title for sign in marks if sign in known), marks

@@ -555,10 +555,10 @@ def test_the_group_of_the_best_is_marked(tmp_path):
     pairs = pairs.assign(system="a", other="b")
     markdown, latex = _written(tmp_path, _scores(), significance=best, pairs=pairs)
     assert "| x | 0.5000† | **0.6000** |\n| y | **0.7000** | 0.1000 |" in markdown
-    assert "†: not distinguishable from the best of the row" in markdown
+    assert "†: open against the best of the row" in markdown
     assert r"x & 0.5000$^\dagger$ & \textbf{0.6000} \\" in latex
     table = pd.read_csv(tmp_path / "ndcg@10.csv", index_col=0, keep_default_na=False)
-    assert table["not distinguishable from the best"].to_dict() == {"x": "a, b", "y": "a", "mean of x, y": ""}
+    assert table["open against the best"].to_dict() == {"x": "a, b", "y": "a", "mean of x, y": ""}
 
 
 def test_tables_mark_what_systems_were_trained_on(tmp_path):

@@ -129,7 +129,7 @@ def test_snakemakes_own_report_opens_on_a_text_and_has_captions(finished, tmp_pa
     assert "holds each score against the published value" in text
     assert "bm25-flat, tiny, sparse, tiny-late, bm25+ce, bm25+trained, fused" in text
     assert "results/grids/grid/tables/ndcg@10.csv" in text
-    assert "names the systems that are not distinguishable from the best one of the row" in text
+    assert "names the systems that are open against the best one of the row" in text
 
 
 # The jobs that a change reruns, from a dry run.

@@ -28,7 +28,7 @@ from .answer import all_published, answer, gains
 TEMPLATES = CHECKOUT / "workflow" / "report"
 # What the signs behind a value mean. Notes below the table explain the others.
 SIGNS = [
-    ("°", "not distinguishable from the best"),
+    ("°", "open against the best"),
     ("✓", "reproduced a published value"),
     ("≈", "close (within twice the tolerance)"),
     ("✗", "deviates (above or below)"),

@@ -56,11 +56,11 @@ VERDICTS = (
     *("no reference", FAILED, REPLACED, PENDING, NOT_JUDGED, NOT_SUPPLIED, DECLINED, ""),
 )
 _CELL = ["dataset", "system"]
-BEST_COLUMN = "not distinguishable from the best"
+BEST_COLUMN = "open against the best"
 DEVIATION = (
     "±: standard deviation over the seeds (denominator: seeds - 1); for a mean over datasets, that of the seeds' means."
 )
-_GROUP = "†: not distinguishable from the best of the row ({})."
+_GROUP = "†: open against the best of the row ({})."
 
 
 def in_latex(text: str) -> str:
