@@ -206,7 +206,8 @@ def test_a_grid_has_its_own_cells_and_records(copy, capsys):
     assert "index: " not in capsys.readouterr().out
 
 
-def test_what_differs_between_models_is_told_in_words(copy, capsys):
+def test_what_differs_between_models_is_told_in_words(copy, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     model = "results/models/m/model.json"
     run = "results/runs/s/x.json"
     for side, pooling, length, first, depth in (
