@@ -42,7 +42,7 @@ def test_systems_and_datasets_need_no_file(tmp_path):
     words = ("run", "--systems", "bm25,minilm", "--datasets", "demo", "-n")
     done = beirgrid(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    jobs = re.match(r"Dry run \(-v lists each job\): 12 new: (.*) The grid ", " ".join(done.stdout.split()))[1]
+    jobs = re.match(r"Dry run \(-v lists each job\): 12 new: (.*)", " ".join(done.stdout.split()))[1]
     assert {"fetch_corpus", "encode_dense", "2×evaluate", "aggregate"} <= {*jobs.split(", ")}
     grid = {"name": "bm25-minilm-demo", "systems": ["bm25", "minilm"], "datasets": ["demo"]}
     assert written(tmp_path)["grid"] == grid
