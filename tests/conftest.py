@@ -86,6 +86,19 @@ def same_process() -> Iterator[None]:
         assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
 
 
+@pytest.fixture(scope="module")
+def few_permutations() -> Iterator[None]:
+    """Draw few permutations for the tests of a module that assert no p value which depends on their number."""
+    from beirgrid.analysis import tables
+    from beirgrid.results import permutations
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutations, "LEAST", 1000)
+        patch.setattr(permutations, "PERMUTATIONS", 1000)
+        patch.setattr(tables, "PERMUTATIONS", 1000)
+        yield
+
+
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Return a function after whose call ``precision: auto`` has its GPU meaning on a CPU."""

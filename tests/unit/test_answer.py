@@ -24,6 +24,7 @@ from beirgrid.stages.aggregate import work as aggregate
 from beirgrid.tools.reporting import _differences, outline
 
 Levels = dict[str, dict[str, float]]
+pytestmark = pytest.mark.usefixtures("few_permutations")
 
 
 def made(levels: Levels, queries: int = 40, metric: str = "ndcg@10", states: dict | None = None, **summary):
