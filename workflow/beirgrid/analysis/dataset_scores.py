@@ -32,7 +32,8 @@ class EvaluatedDataset(NamedTuple):
     def mean(self, metric: str, system: str) -> float:
         """Return the mean of a system in a metric."""
         units = self.select([self.metrics.index(metric)])
-        return float(significance.mean(units.scores[:, [self.systems.index(system)], 0], units.parts)[0])
+        column = self.systems.index(system)
+        return float(significance.mean(units.scores[:, [column], 0], units.parts)[0])
 
     def select(self, numbers: Sequence[int]) -> EvaluatedDataset:
         """Return the metrics of these numbers, which have the same units, with the units as rows."""
@@ -84,7 +85,8 @@ def stack(name: str, tables: Mapping[str, pd.DataFrame], main: str = measures.US
     for column, metric in enumerate(first.columns):
         meant = main if metric == measures.MAIN else metric
         if group := measures.parse_metric(str(meant)).measure.group:
-            scores[:, :, column] = _of_groups(scores[:, :, column], [group(str(query)) for query in first.index])
+            stems = [group(str(query)) for query in first.index]
+            scores[:, :, column] = _of_groups(scores[:, :, column], stems)
     return EvaluatedDataset(name, systems, tuple(first.columns), scores)
 
 
@@ -112,7 +114,10 @@ def by_units(datasets: Sequence[EvaluatedDataset]) -> Iterator[list[EvaluatedDat
 
 def mean_of(name: str, datasets: Sequence[EvaluatedDataset]) -> EvaluatedDataset:
     """Return a dataset whose scores are the unweighted mean of several, over the systems that all of them have."""
-    systems = tuple(system for system in datasets[0].systems if all(system in d.systems for d in datasets))
-    metrics = datasets[0].metrics
-    scores = [d.scores[:, [d.systems.index(system) for system in systems]] for d in datasets]
-    return EvaluatedDataset(name, systems, metrics, np.concatenate(scores), tuple(len(part) for part in scores))
+    systems = sorted(set.intersection(*(set(dataset.systems) for dataset in datasets)))
+    scores = []
+    for dataset in datasets:
+        places = [dataset.systems.index(system) for system in systems]
+        scores.append(dataset.scores[:, places])
+    parts = tuple(map(len, scores))
+    return EvaluatedDataset(name, tuple(systems), datasets[0].metrics, np.concatenate(scores), parts)

@@ -56,8 +56,10 @@ def compare(
     """
     pairs = pd.concat([_pairs(units, seed, permutations) for (units,) in by_units([dataset])])
     tests = _tests(intervals(dataset, seed=seed, resamples=resamples), pairs, baseline)
-    tables = zip(Comparison._fields, (tests, pairs), strict=True)
-    return Comparison(*(_by_metric(table, dataset.metrics)[columns(name)] for name, table in tables))
+    return Comparison(
+        significance=_by_metric(tests, dataset.metrics)[columns("significance")],
+        pairs=_by_metric(pairs, dataset.metrics)[columns("pairs")],
+    )
 
 
 def _by_metric(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -91,13 +93,15 @@ def _pairs(dataset: EvaluatedDataset, seed: int, permutations: int | None) -> pd
     parts = dataset.parts
     count = len(dataset.metrics)
     flat = scores.reshape(len(scores), -1)
-    tukey, signs = (significance.generator(seed, dataset.name, use) for use in ("tukey", "randomisation"))
+    tukey = significance.generator(seed, dataset.name, "tukey")
+    signs = significance.generator(seed, dataset.name, "randomisation")
     p_tukey = significance.tukey(scores, tukey, parts=parts, permutations=permutations)
     p = significance.randomisation(scores, signs, parts=parts, permutations=permutations or PERMUTATIONS)
     first, second = significance.pairs_of_each(len(dataset.systems), count)
-    differences = student(flat[:, first] - flat[:, second], parts)
+    of_queries = flat[:, first] - flat[:, second]
+    differences = student(of_queries, parts)
     low, high = differences.interval()
-    effects = significance.effect_sizes(flat[:, first] - flat[:, second])
+    effects = significance.effect_sizes(of_queries)
     if parts and len(parts) > 1:  # whose queries do not weigh the same: they have no standard deviation
         effects = Student(*np.full((3, len(first)), np.nan))
     effect_low, effect_high = effects.interval()
@@ -191,10 +195,12 @@ def compare_across(
         made = pd.concat([own, *measures]).groupby(["metric", "system"]).first()
         rows = pd.DataFrame(itertools.product(datasets[0].metrics, systems), columns=["metric", "system"])
         rows = rows.merge(made, "left", ["metric", "system"]).reindex(columns=columns("across"))
-        rows = rows.assign(over=over, datasets=len(chosen), names=", ".join(dataset.name for dataset in chosen))
+        names = ", ".join(dataset.name for dataset in chosen)
+        rows = rows.assign(over=over, datasets=len(chosen), names=names)
         rows["trained_on"] = rows["system"].map(trained).map(", ".join)
         rows["training_unknown"] = rows["system"].map(untold).map(", ".join)
-        rows["note"] = rows["note"].where(rows["system"].isin(compared), rows["system"].map(missing).map(_reason))
+        reasons = rows["system"].map(missing).map(_reason)
+        rows["note"] = rows["note"].where(rows["system"].isin(compared), reasons)
         tables.append(rows)
     return _by_metric(pd.concat(tables, ignore_index=True), datasets[0].metrics)
 
@@ -301,7 +307,11 @@ def zero_shot_pairs(
     places = {name: place for place, name in enumerate(systems)}
     table = both_ways(pairs)
     cells = zip(table["system"], table["other"], table["dataset"], strict=True)
-    table = table.loc[[places[a] < places[b] and name not in seen[a] | seen[b] for a, b, name in cells]]
+    chosen = []
+    for system, other, dataset in cells:
+        zero_shot = dataset not in seen[system] | seen[other]
+        chosen.append(zero_shot and places[system] < places[other])
+    table = table.loc[chosen]
     rows = []
     for (metric, system, other), pair in table.groupby(["metric", "system", "other"], sort=False):
         names = sorted(pair["dataset"])
@@ -313,9 +323,24 @@ def zero_shot_pairs(
         average = comparisons.over_datasets(pair)
         low, high = average.interval()
         p = average.p()[0] if len(pair) >= LEAST_DATASETS else math.nan
-        means_of_both = (len(pair), ", ".join(names), mean, other_mean)
-        difference = (float(average.mean[0]), float(low[0]), float(high[0]), float(p))
-        rows.append((metric, system, other, *means_of_both, *difference, wins, len(pair) - wins - losses, losses))
+        rows.append(
+            {
+                "metric": metric,
+                "system": system,
+                "other": other,
+                "datasets": len(pair),
+                "names": ", ".join(names),
+                "mean": mean,
+                "other_mean": other_mean,
+                "difference": float(average.mean[0]),
+                "low": float(low[0]),
+                "high": float(high[0]),
+                "p_t": float(p),
+                "wins": wins,
+                "ties": len(pair) - wins - losses,
+                "losses": losses,
+            }
+        )
     return pd.DataFrame(rows, columns=columns("zero_shot"))
 
 
