@@ -67,18 +67,21 @@ class Student(NamedTuple):
         return p
 
     def _is_defined(self) -> np.ndarray:
-        defined: np.ndarray = (self.error > 0) | ((self.error == 0) & (np.abs(self.mean) <= ROUNDING))
+        all_zero = (self.error == 0) & (np.abs(self.mean) <= ROUNDING)
+        defined: np.ndarray = (self.error > 0) | all_zero
         return defined
 
 
 def student(values: np.ndarray, parts: Sequence[int] | None = None) -> Student:
     """Return the means of float64 [rows, columns]; with the numbers of rows of ``parts``, the means of their means."""
     if parts:
-        return mean_of([student(part) for part in np.split(values, np.cumsum(parts)[:-1])])
+        ends = np.cumsum(parts)[:-1]
+        return mean_of([student(part) for part in np.split(values, ends)])
     count = len(values)
     mean = values.mean(axis=0)
     if count < 2:
-        return Student(mean, np.where(np.abs(mean) <= ROUNDING, 0.0, np.nan), np.ones(len(mean)))
+        error = np.where(np.abs(mean) <= ROUNDING, 0.0, np.nan)
+        return Student(mean, error, np.ones(len(mean)))
     deviation = values.std(axis=0, ddof=1)
     error = np.where(deviation > ROUNDING, deviation, 0) / math.sqrt(count)
     return Student(mean, error, np.full(len(mean), count - 1.0))
@@ -155,7 +158,8 @@ def decided(table: pd.DataFrame, tests: int | np.ndarray = 1, margin: float | np
     alike = (low > -margin) & (high < margin)
     verdict = np.select([differs, alike], [BETTER, EQUIVALENT], OPEN)
     table = table.assign(low=low, high=high, p=student.p(tests), verdict=verdict)
-    effect = np.maximum(np.abs(student.mean), margin - np.abs(student.mean))
+    size = np.abs(student.mean)
+    effect = np.maximum(size, margin - size)
     deviation = student.error * np.sqrt(table["queries"].to_numpy(np.float64))
     countable = (verdict == OPEN) & (deviation > 0) & (effect > ROUNDING)
     alphas = ALPHA / np.broadcast_to(tests, len(table))
@@ -168,7 +172,8 @@ def decided(table: pd.DataFrame, tests: int | np.ndarray = 1, margin: float | np
 def said(row: Any, lower_is_better: bool = False) -> str:
     """Phrase the verdict of a row of ``decided`` on two systems."""
     if row.verdict == BETTER:
-        return f"{row.system if (row.difference > 0) != lower_is_better else row.other} is {BETTER}"
+        first_wins = (row.difference > 0) != lower_is_better
+        return f"{row.system if first_wins else row.other} is {BETTER}"
     return undecided(row.verdict, row.needed)
 
 
@@ -209,7 +214,7 @@ def tests_of(grid: GridSummary, metric: str) -> str:
 
 def is_planned(grid: GridSummary, systems: Collection[str]) -> bool:
     """Tell whether a grid plans to compare two systems."""
-    return len({*systems}) == 2 and {*systems} <= {*grid.compare} and grid.compare[0] in systems
+    return {*systems} in [{grid.compare[0], other} for other in grid.compare[1:]]
 
 
 def plan(grids: Iterable[GridSummary], systems: Collection[str], dataset: str, metric: str) -> tuple[int, float]:
@@ -217,8 +222,12 @@ def plan(grids: Iterable[GridSummary], systems: Collection[str], dataset: str, m
 
     Of several grids, the one with the most tests counts.
     """
-    of_grids = [families(grid) for grid in grids if dataset in grid.counted_once and metric == grid.metrics[0]]
-    return max([of.get(frozenset(systems), (0, 0.0)) for of in of_grids], default=(0, 0.0))
+    none = (0, 0.0)
+    plans = [none]
+    for grid in grids:
+        if dataset in grid.counted_once and metric == grid.metrics[0]:
+            plans.append(families(grid).get(frozenset(systems), none))
+    return max(plans)
 
 
 def families(grid: GridSummary) -> dict[frozenset[str], tuple[int, float]]:
@@ -242,7 +251,8 @@ def gains(grid: GridSummary, pairs: pd.DataFrame) -> pd.DataFrame:
     """
     own = {name: first for name, first in grid.first_stages.items() if not is_planned(grid, {name, first})}
     rows = both_ways(pairs[pairs["metric"] == grid.metrics[0]])
-    rows = rows[(rows["system"].map(own) == rows["other"]) & rows["dataset"].isin(grid.counted_once)]
+    of_stage = rows["system"].map(own) == rows["other"]
+    rows = rows[of_stage & rows["dataset"].isin(grid.counted_once)]
     known = families(grid)
     tests = []
     for pair in zip(rows["system"], rows["other"], strict=True):

@@ -45,9 +45,18 @@ _MAYBE_TRAINED = "?"
 _LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "_&%#${}"},
-        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "@": "{@}", "–": "--"},
-        **{"†": r"$^\dagger$", "‡": r"$^\ddagger$", FLAW: r"\S{}", "±": r"$\pm$"},
-        **{"<": "$<$", ">": "$>$", "≤": r"$\leq$"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "@": "{@}",
+        "–": "--",
+        "†": r"$^\dagger$",
+        "‡": r"$^\ddagger$",
+        FLAW: r"\S{}",
+        "±": r"$\pm$",
+        "<": "$<$",
+        ">": "$>$",
+        "≤": r"$\leq$",
     }
 )
 # Verdicts in descending priority: a cell with several references shows the first one.
@@ -85,7 +94,8 @@ def read(grid: GridSummary, folder: Path) -> Answers:
     answers = read_answers(folder)
     cells = set(answers.scores[["system", "dataset", "metric"]].itertuples(index=False, name=None))
     wanted = {(cell.system, cell.dataset, metric) for cell in grid.cells for metric in grid.metrics}
-    if wanted - cells or {system for system, _, _ in cells} - {*grid.systems, *grid.members}:
+    others = {*answers.scores["system"]} - {*grid.systems, *grid.members}
+    if wanted - cells or others:
         raise DataError(f"{folder / 'scores.csv'} has other cells than the grid. {files.REMEDY}")
     return answers
 
@@ -97,8 +107,10 @@ def write(answers: Answers, grid: GridSummary, folder: Path) -> bool:
     """
     changed = [write_answers(answers, folder)]
     for metric in grid.metrics:
-        group = [_GROUP.format(comparisons.tests_of(grid, metric))] if len(grid.systems) > 1 else []
-        changed.append(write_wide(wide(answers, grid, metric), [*group, *common_notes(grid, answers)], folder))
+        notes = common_notes(grid, answers)
+        if len(grid.systems) > 1:
+            notes = [_GROUP.format(comparisons.tests_of(grid, metric)), *notes]
+        changed.append(write_wide(wide(answers, grid, metric), notes, folder))
     for path in folder.glob("*@*"):
         if path.suffix[1:] in FORMATS and path.stem not in grid.metrics:
             path.unlink(missing_ok=True)
@@ -123,7 +135,8 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
     tables = {name: table[table["metric"] == metric] for name, table in answers._asdict().items() if "metric" in table}
     tables["seeds"] = tables["seeds"][tables["seeds"]["seeds"] == tables["seeds"]["of"]]
     rows = _dataset_facts(tables, grid)
-    rows = pd.concat([rows, _mean_facts(tables, grid, rows).reindex(columns=rows.columns)], ignore_index=True)
+    of_means = _mean_facts(tables, grid, rows).reindex(columns=rows.columns)
+    rows = pd.concat([rows, of_means], ignore_index=True)
     rows = rows.fillna({"alike": False, "certain": False, "verdict": ""})
     rows["value"] = rows["value"].where(rows["status"] == DONE)
     done = rows["value"].notna()
@@ -132,8 +145,9 @@ def cell_facts(answers: Answers, grid: GridSummary, metric: str) -> pd.DataFrame
     extremes = numbers.groupby(rows["dataset"]).transform("min" if lower_is_better(metric) else "max")
     rows["best"] = numbers == extremes
     trained = [training_sign(grid, system, name) for name, system in rows[_CELL].itertuples(index=False)]
-    signs = (rows["alike"] & ~rows["best"]).map({True: "†", False: ""}) + trained
-    rows["signs"] = (signs + (rows["detail"] != "").map({True: FLAW, False: ""})).where(done, "")
+    alike = (rows["alike"] & ~rows["best"]).map({True: "†", False: ""})
+    flaws = (rows["detail"] != "").map({True: FLAW, False: ""})
+    rows["signs"] = (alike + trained + flaws).where(done, "")
     rows.index = pd.MultiIndex.from_frame(rows[_CELL])
     return rows
 
@@ -177,11 +191,12 @@ def _mean_facts(tables: Mapping[str, pd.DataFrame], grid: GridSummary, rows: pd.
         means.append(values.reset_index().assign(dataset=mean_name(grid), names=name_of_mean(averaged), detail=""))
     of_seeds = tables["seeds"].rename(columns={"mean_of": "names"})[["system", "names", "deviation"]]
     over = pd.concat(means).merge(of_seeds, "left", ["system", "names"])
-    flaws = rows[(rows["status"] == DONE) & (rows["detail"] != "")].set_index(_CELL)["detail"].to_dict()
-    warnings = [
-        "; ".join(f"{name}: {flaws[name, system]}" for name in names.split(", ") if (name, system) in flaws)
-        for names, system in zip(over["names"], over["system"], strict=True)
-    ]
+    flawed = (rows["status"] == DONE) & (rows["detail"] != "")
+    flaws = rows[flawed].set_index(_CELL)["detail"].to_dict()
+    warnings = []
+    for names, system in zip(over["names"], over["system"], strict=True):
+        found = [f"{name}: {flaws[name, system]}" for name in names.split(", ") if (name, system) in flaws]
+        warnings.append("; ".join(found))
     untold = (over["over"] == ZERO_SHOT) & over["system"].isin(list(grid.training_unknown))
     return over.assign(
         detail=over["detail"].where(over["value"].isna(), warnings),
@@ -200,12 +215,15 @@ def wide(answers: Answers, grid: GridSummary, metric: str) -> dict[str, pd.DataF
     systems = list(ordered(grid, answers).systems)
     deviations = facts["deviation"].map(lambda number: f" ± {number:.4f}", "ignore").fillna("")
     facts = facts.assign(signs=facts["signs"] + deviations, alike=facts["alike"].astype(bool))
-    rows = [*grid.rows, *([mean_name(grid)] if len(averaged_rows(grid)) > 1 else [])]
+    averaged = averaged_rows(grid)
+    rows = [*grid.rows]
+    if len(averaged) > 1:
+        rows.append(mean_name(grid))
     ordering = main_comparison(answers.across[answers.across["metric"] == metric]).head(1)
     titles = {
         f"{over}: {names}": f"mean of {count} datasets" + (f" ({over})" if over == ZERO_SHOT else "")
         for over, count, names in ordering[["over", "datasets", "names"]].itertuples(index=False)
-        if count > 1 and names != name_of_mean(averaged_rows(grid))
+        if count > 1 and names != name_of_mean(averaged)
     }
     rows += titles
     return {
@@ -231,7 +249,8 @@ def mean_name(grid: GridSummary) -> str:
     """
     averaged = averaged_rows(grid)
     parts = {part for row in averaged for part in grid.datasets[row].mean_of}
-    missing = [row for row in grid.rows if row not in averaged and row not in parts and row not in grid.slices]
+    within = {*averaged, *parts, *grid.slices}
+    missing = [row for row in grid.rows if row not in within]
     over = ", ".join(averaged) if len(averaged) < 4 else f"{len(averaged)} datasets"
     return f"mean of {over}" + (f" (without {', '.join(missing)})" if missing else "")
 
@@ -282,8 +301,8 @@ def slice_notes(grid: GridSummary, answers: Answers) -> Iterator[str]:
 def flaw_notes(scores: pd.DataFrame, grid: GridSummary) -> list[str]:
     """Return a sentence per warning about finished cells, grouping systems with the same warning."""
     shown = shown_scores(scores, grid)
-    flawed = shown[(shown["status"] == DONE) & (shown["detail"] != "")].drop_duplicates(_CELL)
-    alike = flawed.groupby(["dataset", "detail"], sort=False)["system"]
+    flawed = (shown["status"] == DONE) & (shown["detail"] != "")
+    alike = shown[flawed].drop_duplicates(_CELL).groupby(["dataset", "detail"], sort=False)["system"]
     return [f"{FLAW} {', '.join(systems)} on {dataset}: {detail}." for (dataset, detail), systems in alike]
 
 
@@ -295,10 +314,10 @@ def precision_note(scores: pd.DataFrame, grid: GridSummary) -> str:
     notes = []
     for precision, cells in shown[shown["precision"] != "float32"].groupby("precision"):
         of_systems = cells.groupby("system", sort=False)["dataset"].agg(list).items()
-        names = [
-            f"{name}" if len(datasets) == whole[str(name)] else f"{name} ({', '.join(datasets)})"
-            for name, datasets in of_systems
-        ]
+        names = []
+        for name, datasets in of_systems:
+            everywhere = len(datasets) == whole[str(name)]
+            names.append(str(name) if everywhere else f"{name} ({', '.join(datasets)})")
         notes.append(f"Computed in {precision}: {', '.join(names)}.")
     return " ".join(notes)
 
@@ -319,7 +338,8 @@ def _rows(table: Mapping[str, pd.DataFrame], bold: str, escape: Callable[[str], 
     """Yield the header and the rows of a table as texts."""
     texts = table["text"]
     yield [escape(name) for name in (written(str(texts.index.name)), *texts)]
-    cells = texts.mask(table["best"].astype(bool), texts.map(bold.format)) + table["signs"].map(escape)
+    best = table["best"].astype(bool)
+    cells = texts.mask(best, texts.map(bold.format)) + table["signs"].map(escape)
     yield from ([escape(name), *of_row] for name, *of_row in cells.itertuples())
 
 
