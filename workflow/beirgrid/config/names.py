@@ -45,17 +45,23 @@ def expand(raw: Mapping[str, Any], registered: Iterable[str]) -> Mapping[str, An
 
 def _with_collections(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
     """Return a configuration with entries for mteb's tasks and benchmarks; and mteb's tasks by all datasets."""
-    rows = raw["grid"].get("datasets")
-    names = isinstance(rows, list) and all(isinstance(row, str) for row in rows)  # the validation refuses others
-    kept = _kept_by_slices(raw["datasets"]) if names else []
-    unknown = [row for row in (*rows, *kept) if not _is_whole(raw["datasets"].get(row, {}))] if names else []
+    own = raw["datasets"]
+    named = raw["grid"].get("datasets")
+    if not isinstance(named, list) or not all(isinstance(row, str) for row in named):
+        return raw, mteb_names()  # the validation refuses it
+    kept = _kept_by_slices(own)
+    unknown = [row for row in (*named, *kept) if not _is_whole(own.get(row, {}))]
     if not unknown:
         return raw, mteb_names()
-    locked = _collection_facts(unknown, [*map(str, raw["datasets"])])
-    rows = [name for row in rows for name in (locked["benchmarks"].get(row, {}).get("rows", [row]))]
+    locked = _collection_facts(unknown, [*map(str, own)])
+    rows: list[str] = []
+    for name in named:
+        benchmark = locked["benchmarks"].get(name, {})
+        rows += benchmark.get("rows", [name])
     datasets, corpora = _with_facts(raw, [*rows, *kept], locked["datasets"])
     # Models read no query of a dataset that only chooses those of slices: it changes none of their prompts.
-    read = [row for row in datasets if row in locked["datasets"] and (row in rows or row not in kept)]
+    only_kept = {*kept} - {*rows}
+    read = [row for row in datasets if row in locked["datasets"] and row not in only_kept]
     tasks = mteb_names() | {row: locked["datasets"][row]["task"] for row in read}
     grid = {**raw["grid"], "datasets": list(dict.fromkeys(rows))}
     return {**raw, "grid": grid, "datasets": datasets, "corpora": corpora}, tasks
@@ -84,9 +90,13 @@ def _is_whole(dataset: Mapping[str, Any]) -> bool:
 
 def _kept_by_slices(datasets: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the datasets that slices name."""
-    slices = [entry.get("slices") for entry in datasets.values()]
-    keys = [each for of_dataset in slices if isinstance(of_dataset, dict) for each in of_dataset.values()]
-    return [str(each[key]) for each in keys if isinstance(each, dict) for key in ("dataset", "seen_in") if key in each]
+    kept: list[str] = []
+    for entry in datasets.values():
+        slices = entry.get("slices")
+        for keys in slices.values() if isinstance(slices, dict) else ():
+            if isinstance(keys, dict):
+                kept += [str(keys[key]) for key in ("dataset", "seen_in") if key in keys]
+    return kept
 
 
 def _collection_facts(unknown: Iterable[str], registered: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -62,8 +62,11 @@ def compute(grid: GridSummary, cells: Cells, published: Iterable[Path]) -> Answe
     shown = [value for name in grid.show_published for value in values.get(name, ())]
     compared, intervals = compare_grid(grid, cells)
     scores = collect_scores(grid, cells, intervals)
-    counted = (cell for cell in cells if cell[0] not in grid.seeds and cell[1] not in grid.slices)
-    steps = {cell: cells[cell].steps for cell in counted}
+    steps = {
+        (system, dataset): cell.steps
+        for (system, dataset), cell in cells.items()
+        if system not in grid.seeds and dataset not in grid.slices
+    }
     return Answers(
         **compared,
         scores=scores,
@@ -133,9 +136,18 @@ def collect_seeds(grid: GridSummary, scores: pd.DataFrame, across: pd.DataFrame)
     made: list[dict[str, Any]] = []
     for (system, members), (dataset, mean_of, parts), metric in product(grid.seeds.items(), rows, grid.metrics):
         means = values[metric].loc[list(members), parts].mean(axis=1, skipna=False)
-        row = {"system": system, "dataset": dataset, "mean_of": mean_of, "metric": metric, "of": len(members)}
-        row |= {"mean": means.mean(), "deviation": means.std(), "seeds": means.count()}  # denominator: seeds - 1
-        made.append(row)
+        made.append(
+            {
+                "system": system,
+                "dataset": dataset,
+                "mean_of": mean_of,
+                "metric": metric,
+                "of": len(members),
+                "mean": means.mean(),
+                "deviation": means.std(),  # denominator: seeds - 1
+                "seeds": means.count(),
+            }
+        )
     return typed("seeds", pd.DataFrame(made))
 
 
@@ -160,11 +172,13 @@ def judge(
         known.setdefault((system, value.dataset, value.metric), []).append(value)
     facts = ["system", "dataset", "metric", "value", "queries", "precision", "checkpoints", "status"]
     cells: Any = scores[facts].to_dict("records")
-    rows = [
-        {**cell, "verdict": cell["status"]} if reference is None else _verdict(cell, reference, tolerances)
-        for cell in cells
-        for reference in known.get((cell["system"], cell["dataset"], meant(cell["metric"], cell["dataset"])), [None])
-    ]
+    rows = []
+    for cell in cells:
+        metric = meant(cell["metric"], cell["dataset"])
+        of_cell = known.get((cell["system"], cell["dataset"], metric), [])
+        rows += [_verdict(cell, reference, tolerances) for reference in of_cell]
+        if not of_cell:
+            rows.append({**cell, "verdict": cell["status"]})
     table = typed("verdicts", pd.DataFrame(rows)).replace({"verdict": {DONE: "no reference"}})
     return pd.concat([table, _of_means(table, averaged, tolerances)], ignore_index=True)
 
@@ -181,10 +195,17 @@ def _verdict(cell: Mapping[str, Any], reference: Published, tolerances: Mapping[
     verdict = cell["status"]
     if verdict == DONE:
         verdict = references.grade(cell["value"], reference.value, tolerance, same_commit=same)
-    row = reference._asdict() | dict(cell)
-    row |= {"published": reference.value, "difference": cell["value"] - reference.value, "recorded": reference.recorded}
-    row |= {"class": kind, "tolerance": tolerance, "verdict": verdict}
-    return row | {"commit": measured.get(same, f"measured on another commit: {reference.measured_on}")}
+    return {
+        **reference._asdict(),
+        **cell,
+        "published": reference.value,
+        "difference": cell["value"] - reference.value,
+        "recorded": reference.recorded,
+        "class": kind,
+        "tolerance": tolerance,
+        "verdict": verdict,
+        "commit": measured.get(same, f"measured on another commit: {reference.measured_on}"),
+    }
 
 
 def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mapping[str, float]) -> pd.DataFrame:
@@ -193,10 +214,13 @@ def _of_means(verdicts: pd.DataFrame, averaged: Sequence[str], tolerances: Mappi
     An error that moves all scores by less than the tolerance of one shows there. The means are over scores computed in
     float32 beside judged values of checkpoints, on our commit or on one that is not known.
     """
-    compared = verdicts["class"].isin((references.CHECKPOINT, references.COMMIT)) & verdicts["tolerance"].notna()
-    compared &= (verdicts["status"] == DONE) & (verdicts["precision"] == "float32") & verdicts["dataset"].isin(averaged)
-    compared &= ~verdicts["commit"].str.contains("another")
-    groups = verdicts[compared].groupby(["system", "metric", "source"], sort=False)
+    of_checkpoints = verdicts["class"].isin((references.CHECKPOINT, references.COMMIT))
+    judged = verdicts["tolerance"].notna() & (verdicts["status"] == DONE)
+    exact = verdicts["precision"] == "float32"
+    counted = verdicts["dataset"].isin(averaged)
+    of_others = verdicts["commit"].str.contains("another")
+    compared = verdicts[of_checkpoints & judged & exact & counted & ~of_others]
+    groups = compared.groupby(["system", "metric", "source"], sort=False)
     means = groups[["value", "published"]].mean()
     means = means.assign(number=groups.size(), of=groups["dataset"].agg(", ".join))
     means = means[means["number"] >= references.DATASETS].reset_index()
@@ -241,10 +265,21 @@ def collect_costs(steps: Mapping[tuple[str, str], Steps]) -> pd.DataFrame:
             rates = {f"{what}/s": facts.get(f"{what}_per_second") for what in ("documents", "pairs", "queries")}
             unit = next((unit for unit, rate in rates.items() if rate), "")
             packages = ", ".join(f"{name} {version}" for name, version in record.get("packages", {}).items())
-            row = {"device": "cpu", **facts, **record, "system": system, "dataset": dataset}
-            row |= {"rate": rates.get(unit), "unit": unit, "packages": packages, "record": path}
-            row |= {"price_per_1000_queries": price_of_queries([record])}
-            rows.append(row | {"command": provenance.command_line(record)})
+            rows.append(
+                {
+                    "device": "cpu",
+                    **facts,
+                    **record,
+                    "system": system,
+                    "dataset": dataset,
+                    "rate": rates.get(unit),
+                    "unit": unit,
+                    "packages": packages,
+                    "record": path,
+                    "price_per_1000_queries": price_of_queries([record]),
+                    "command": provenance.command_line(record),
+                }
+            )
     return typed("costs", pd.DataFrame(rows))
 
 

@@ -68,7 +68,8 @@ def pictures(grid: GridSummary, answers: Answers) -> Iterator[DrawnFigure]:
             yield drawing.trade_off(costs, cost, label, metric)
     if len(grid.systems) > 1:
         best = ranking(answers, grid.systems, metric)
-        system, other = grid.compare[:2] or (best[0], grid.baseline if grid.baseline in best[1:] else best[1])
+        reference = grid.baseline if grid.baseline in best[1:] else best[1]
+        system, other = grid.compare[:2] or (best[0], reference)
         differences = {
             row: (of_queries[system] - of_queries[other]).to_numpy(np.float64)
             for row in grid.rows
