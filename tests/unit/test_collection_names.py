@@ -256,8 +256,25 @@ def test_the_ready_made_grids_read_the_lock_file_of_the_checkout(monkeypatch, na
     monkeypatch.chdir(ROOT)
     for module in (registry, mteb_collections):
         monkeypatch.setattr(module, "mteb", None)
-    grid = config.load(config.with_defaults(yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text()))).grid
-    assert (len(grid.datasets), len(grid.systems)) == sizes
+    loaded = config.load(config.with_defaults(yaml.safe_load((ROOT / f"config/grids/{name}.yaml").read_text())))
+    assert (len(loaded.grid.datasets), len(loaded.grid.systems)) == sizes
+    if name == "today-small":
+        assert len(loaded.gate.grid.datasets) == 13
+
+
+def test_the_gate_of_a_grid_names_collections_as_the_grid_does():
+    """It is a grid with the same systems."""
+    loaded = load("scifact", grid={"gate": ["NanoBEIR"]})
+    assert (loaded.gate.grid.name, loaded.gate.grid.systems) == ("grid-gate", loaded.grid.systems)
+    assert (len(loaded.gate.grid.datasets), loaded.grid.datasets) == (13, ("scifact",))
+    assert loaded.gate.gate is load("scifact").gate is None
+    for name, message in (
+        ("scifcat", "grid.gate: no dataset is named 'scifcat'; did you mean 'scifact'?"),
+        ("NanoBIER", "grid.gate: neither the configuration nor mteb lists 'NanoBIER'; did you mean 'NanoBEIR'?"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load("demo", grid={"gate": [name]})
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["today", "today-small"])

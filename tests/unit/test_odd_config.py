@@ -128,6 +128,8 @@ no system is named 'bm52'; did you mean 'bm25'?
     grid: {systems: [bm52]}
 grid: baseline, compare: the grid has no system 'bm52'; did you mean 'bm25'?
     grid: {baseline: bm52}
+grid.gate: 'scifact' is in grid.datasets, too: leave it out of one of them
+    grid: {datasets: [demo, scifact], gate: [scifact]}
 grid.compare: 'bm25' is listed twice
     grid: {compare: [bm25, bm25]}
 models.minilm.trained_on.names: no dataset or corpus is named 'ms-marco'; did you mean 'msmarco'?

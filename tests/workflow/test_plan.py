@@ -143,12 +143,13 @@ def test_what_cannot_be_planned_is_told_in_one_message(tmp_path, text, arguments
 BEHIND = """
 import json, sys
 from pathlib import Path
-from beirgrid.graph import artifacts
+from beirgrid.graph import artifacts, gate
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.dag import jobs_behind
 from beirgrid.graph.rules import Rules
 from beirgrid.tools.plan import _jobs, _plan, _resources, merged
 resources = _resources(grid := Grid(merged([Path(sys.argv[1])])), "cuda")
+gate.announce(grid.config, grid)
 planned = dict(_jobs(resources, ["--configfile", sys.argv[1]]))
 dry = [[job.rule, sorted(map(list, job.wildcards))] for job in planned]
 named = [[job.rule, sorted(map(list, job.wildcards))] for job in Rules(grid, own_python=True).jobs]

@@ -4,12 +4,17 @@
 """
 
 import argparse
+import atexit
 import contextlib
 import io
+import os
 import re
 import sys
 
 from beirgrid.core.interrupts import show_interrupts
+
+# Marks the run after that of a gate.
+_AFTER = "BEIRGRID_AFTER_GATE"
 
 
 def usage_error(said: str) -> str:
@@ -46,8 +51,22 @@ def main() -> bool:
         return False
 
 
+def goes_on() -> bool:
+    """Tell whether this process ran the gate of a grid, so that the other datasets are next."""
+    from beirgrid.graph import gate
+
+    return gate.forget() and _AFTER not in os.environ
+
+
 if __name__ == "__main__":
+    environment = dict(os.environ)
     show_interrupts("stopped before any job began")
     sys.argv.remove("snakemake")  # which tells people what the process is
     sys.argv[0] = "beirgrid"
-    sys.exit(not main())
+    succeeded = main()
+    if succeeded and goes_on():
+        atexit._run_exitfuncs()  # a process that is replaced runs none
+        again = [sys.executable, "-P", __file__, "snakemake", *sys.argv[1:]]
+        environment[_AFTER] = "1"
+        os.execve(sys.executable, again, environment)  # noqa: S606 - no shell is wanted
+    sys.exit(not succeeded)

@@ -2,8 +2,7 @@
 from beirgrid.config import lock
 from beirgrid.core import files, interrupts, paths
 from beirgrid.core.errors import BeirgridError, log_to_standard_error
-from beirgrid.graph import artifacts
-from beirgrid.graph.grid import Grid
+from beirgrid.graph import artifacts, gate
 from beirgrid.graph.rules import Rules
 from beirgrid.graph.summaries import PUBLISHED
 from beirgrid.results import published
@@ -15,7 +14,8 @@ try:
     if workflow.is_main_process:
         log_to_standard_error()
         configuration.refuse_misread(workflow.configfiles, workflow.config_settings.config, config)
-    grid = Grid(configuration.load(config))
+    loaded = configuration.load(config)
+    grid = gate.current(loaded)
 except BeirgridError as error:
     raise events.refusal(error) from None
 
@@ -45,6 +45,7 @@ def begin():
     events.refuse_the_future(workflow.dag.needrun_jobs())
     stage.keep_replaced()
     lock.write()
+    gate.announce(loaded, grid)
     # Read by aggregate, report and analyses.
     files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     if stage.own_python and workflow.executor_plugin.name == "local":
@@ -58,7 +59,7 @@ def expected_seconds():
 
 if workflow.is_main_process:
     interrupts.handle_signals()
-    if notice := stage.summary.notice():
+    for notice in filter(None, (gate.notice(loaded, grid), stage.summary.notice())):
         logger.warning(notice)
     stage.workflow = workflow
     if not workflow.output_settings.dryrun:

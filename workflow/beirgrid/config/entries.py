@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, PrivateAttr, WithJsonSchema
 
 from ..core.compute import Device, GpuSearch, Kernels, Precision
 from ..core.errors import nearest
@@ -46,6 +46,11 @@ class GridSettings(Entry):
     title: str = Field("", description="Title of the page. By default, the name and the size of the grid.")
     systems: Annotated[Names, Refers(("systems",))] = Field(description="Columns of the grid.")
     datasets: Annotated[Names, Refers(("datasets",))] = Field(description="Rows of the grid.")
+    gate: Names | None = Field(
+        None,
+        description="Datasets that run first, as the grid {name}-gate. A system that deviates there from a published "
+        "value does not run on the other datasets.",
+    )
     baseline: Name | None = Field(None, description="System to compare the others with. By default, the first of BM25.")
     compare: Annotated[tuple[Name, ...], LIST, AfterValidator(once)] = Field(
         (),
@@ -146,3 +151,15 @@ class Config(Entry):
     datasets: dict[_Key, Dataset] = Field(description="Test queries and qrels over the corpora.")
     models: dict[_Key, Model] = Field(description="Neural models.")
     systems: dict[_Key, System] = Field(description="Columns of the grid: retrievers, reranked systems, fusions.")
+    _gate: Config | None = PrivateAttr(None)
+
+    @property
+    def gate(self) -> Config | None:
+        """The configuration of the grid's gate, if it has one."""
+        return self._gate
+
+    def behind(self, gate: Config) -> Config:
+        """Return the configuration with that of its gate."""
+        behind = self.model_copy()
+        behind._gate = gate
+        return behind

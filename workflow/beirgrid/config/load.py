@@ -77,6 +77,23 @@ def merged(
 
 def load(raw: Mapping[str, Any]) -> Config:
     """Check the merged configuration and return it typed; raise ConfigError with all problems in one message."""
+    config = _loaded(raw)
+    return config.behind(_gate(raw, config)) if config.grid.gate else config
+
+
+def _gate(raw: Mapping[str, Any], config: Config) -> Config:
+    """Return the configuration of a grid's gate: that of a grid with the same systems and other datasets."""
+    grid = {**raw["grid"], "name": f"{config.grid.name}-gate", "datasets": raw["grid"]["gate"], "gate": None}
+    try:
+        gate = _loaded({**raw, "grid": grid})
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("grid.datasets", "grid.gate")) from None
+    twice = [name for name in checks.searched_datasets(gate) if name in checks.searched_datasets(config)]
+    refuse(f"grid.gate: {name!r} is in grid.datasets, too: leave it out of one of them" for name in twice)
+    return gate
+
+
+def _loaded(raw: Mapping[str, Any]) -> Config:
     try:
         _Shape.model_validate(raw)
         raw = names.expand(raw, _registry("systems")["models"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -25,8 +25,10 @@ EntryT = TypeVar("EntryT", bound=entries.Entry)
 class Grid:
     """Systems × datasets, and all that they depend on."""
 
-    def __init__(self, config: entries.Config) -> None:
+    def __init__(self, config: entries.Config, left_out: Mapping[str, str] | None = None) -> None:
+        """Derive the grid of a configuration, without the cells of some systems, each with the reason."""
         self.config = config
+        self.left_out = dict(left_out or {})
         self.inputs: dict[Any, Any] = {}  # of each job (dag.Job.inputs)
 
     # Contents of the grid
@@ -53,6 +55,7 @@ class Grid:
     def runs(self) -> list[tuple[str, str]]:
         """Every (system, dataset) to run. A system with seeds is replaced by one system per seed."""
         runs = ((member, dataset) for dataset in self.datasets for member in self.single_systems)
+        runs = ((member, dataset) for member, dataset in runs if member not in self.left_out)
         return [(member, dataset) for member, dataset in runs if dataset not in self.declined.get(member, ())]
 
     @cached_property

@@ -73,6 +73,7 @@ class Summary:
             trained_on=self._by_system(lambda system: training[system][0]),
             training_unknown=self._by_system(lambda system: training[system][1]),
             declined=self.grid.declined,
+            left_out=self.grid.left_out,
             tolerances=config.tolerances,
             show_published=config.grid.show.published,
             published_as={system: names_of(config, system) for system in config.grid.systems},

@@ -76,12 +76,19 @@ def find(grid: GridSummary, failures: Mapping[str, str] | None = None, *, runnin
     for cell in grid.unjudged:
         key = cell.system, cell.dataset
         cells[key] = cells[key]._replace(steps=look.steps(cell))
-    for system, of_system in grid.declined.items():
-        cells |= {(system, dataset): CellState(DECLINED, reason) for dataset, reason in of_system.items()}
+    cells |= {key: CellState(DECLINED, reason) for key, reason in _declined(grid)}
     for system, members in grid.seeds.items():
         for dataset in dict.fromkeys(cell.dataset for cell in grid.cells):
             cells[system, dataset] = _over_seeds({member: cells[member, dataset] for member in members})
     return cells | _of_slices(cells, look)
+
+
+def _declined(grid: GridSummary) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the cells that a publisher or the grid's gate declines, each with the reason."""
+    for system, of_system in grid.declined.items():
+        yield from (((system, dataset), reason) for dataset, reason in of_system.items())
+    for system, reason in grid.left_out.items():
+        yield from (((system, cell.dataset), reason) for cell in grid.cells)
 
 
 def _of_slices(cells: Cells, look: _Look) -> Cells:

@@ -100,6 +100,7 @@ class GridSummary(Entry):
     trained_on: dict[str, Texts] = Field({}, description="By system: the rows that its models or teachers learnt from.")
     training_unknown: dict[str, Texts] = Field({}, description="By system: the rows that may be in its training data.")
     declined: dict[str, dict[str, str]] = Field({}, description="By system: datasets that do not run, and why.")
+    left_out: dict[str, str] = Field({}, description="Systems that do not run, because their gate says why.")
     tolerances: dict[str, NotNegative] = Field(TOLERANCES, description="Tolerance by class of published values.")
     show_published: Texts = Field((), description="Files of published values, without .csv, whose systems are shown.")
     published_as: dict[str, Texts] = Field({}, description="By system: its names in published values.")

@@ -279,6 +279,7 @@ def common_notes(grid: GridSummary, answers: Answers) -> list[str]:
         for system, of_system in grid.declined.items()
         for row, reason in of_system.items()
     ]
+    notes += [f"{DECLINED}: {system} {reason}." for system, reason in grid.left_out.items()]
     return [*notes, *flaw_notes(scores, grid), *filter(None, [precision_note(scores, grid)])]
 
 

@@ -18,7 +18,7 @@ from ..core import paths
 from ..core.checkout import CHECKOUT
 from ..core.compute import has_gpu_driver
 from ..core.errors import BeirgridError, quantity, show, table_lines
-from ..graph import artifacts
+from ..graph import artifacts, gate
 from ..graph.dag import Job, job_name, jobs_behind, output
 from ..graph.grid import Grid
 from ..graph.resources import Resources
@@ -61,13 +61,26 @@ def plan(
     directory.mkdir(parents=True, exist_ok=True)
     os.chdir(directory)
     Path(".snakemake").absolute().mkdir(exist_ok=True)  # here, because Snakemake would fail with a traceback
-    resources = _resources(Grid(merged(configfiles, list(config))), device)
+    loaded = merged(configfiles, list(config))
     options = [*(["--configfile", *configfiles] if configfiles else []), *(["--config", *config] if config else [])]
-    planned = _plan(resources, dict(_jobs(resources, list(map(str, options)))))
+    plans: list[Row] = []
+    known: set[Job] = set()
+    for of_grid in gate.grids(loaded):
+        resources = _resources(of_grid, device)
+        gate.announce(loaded, of_grid)
+        jobs = dict(_jobs(resources, list(map(str, options))))
+        gate.forget()
+        new = {job: row for job, row in jobs.items() if job not in known or job.stage.of_grid}
+        plans.append(_plan(resources, new))
+        known |= jobs.keys()
+    *gates, own = plans
     if format == "json":
-        print(json.dumps(planned, indent=1, ensure_ascii=False))
+        of_gate = {"gate": gates[0]} if gates else {}
+        print(json.dumps(own | of_gate, indent=1, ensure_ascii=False))
     else:
-        show(*_text(planned))
+        for plan in gates:
+            show("The gate:", *_totals(plan), "", "Then:")
+        show(*_text(own))
 
 
 def _plan(resources: Resources, planned: dict[Job, Row]) -> Row:
@@ -175,7 +188,7 @@ def _row_of(resources: Resources, job: Job, fields: Row, on_gpu: bool) -> Row:
     }
 
 
-def _text(plan: Row) -> Iterator[str]:
+def _totals(plan: Row) -> Iterator[str]:
     total = plan["total"]
     grid = f"{quantity(len(plan['systems']), 'system')}, {quantity(len(plan['datasets']), 'dataset')}"
     yield f"{grid}: {total['jobs']:,} of {quantity(plan['jobs_in_all'], 'job')} to run"
@@ -184,6 +197,11 @@ def _text(plan: Row) -> Iterator[str]:
         where = f"1 GPU and {where}" if plan["device"] == "cuda" else f"{where} without a GPU"
         disk = _size(max(plan["peak_mb"], 1.0))
         yield f"About {clock(3600 * plan['hours'])} on {where}, at most {disk} of disk"
+
+
+def _text(plan: Row) -> Iterator[str]:
+    yield from _totals(plan)
+    total = plan["total"]
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
