@@ -10,6 +10,10 @@ import yaml
 from helpers import beirgrid, copy_checkout, run_copy
 from small import collection, table
 
+from beirgrid.config.load import merged
+from beirgrid.graph import gate
+from beirgrid.graph.grid import Grid
+
 SYSTEMS = {
     "plain": {"retriever": "bm25", "fields": "flat", "k1": 1.2},
     "fused": {"fusion": "rrf", "of": ["bm25-flat", "plain"]},
@@ -52,6 +56,20 @@ def test_a_plan_has_the_costs_of_both(gated):
     assert first.startswith("The gate:\n3 systems, 1 dataset: 11 of 11 jobs to run\nAbout ")
     assert then.startswith("3 systems, 1 dataset: 11 of 11 jobs to run\nAbout ")
     assert "stage" in then
+
+
+def test_a_job_takes_the_grid_of_its_run(gated):
+    """Of a cluster: it reads the configuration when the tables of the gate may be there."""
+    loaded = merged([gated])
+    first, own = gate.grids(loaded)
+    assert gate.current(loaded).cells == first.cells == [(name, "tiny") for name in ("bm25-flat", "plain", "fused")]
+    without = Grid(loaded, {"fused": "deviates"})
+    for grid, is_gate in ((first, True), (own, False), (without, False)):
+        gate.announce(loaded, grid)
+        taken = gate.current(loaded)
+        assert (taken.config.grid.name, taken.cells) == (grid.config.grid.name, grid.cells)
+        assert gate.forget() == is_gate
+    assert without.cells == [("bm25-flat", "small"), ("plain", "small")]
 
 
 @pytest.mark.slow
