@@ -21,6 +21,9 @@ from beirgrid.graph.dag import Job
 from beirgrid.graph.grid import Grid
 from beirgrid.graph.resources import Resources
 from beirgrid.runs import runs
+from beirgrid.runs.opened import NotSearchable
+from beirgrid.stages.program import work
+from beirgrid.tools import latency
 
 DOCUMENTS = [{"_id": f"d{i}", "title": f"title {i}", "text": f"text “{i}”"} for i in (1, 2, 3)]
 QUERIES = {"q1": "of q1", "d3": "title 3 text “3”"}
@@ -146,6 +149,26 @@ def test_a_command_that_fails_is_one_message_and_leaves_nothing(stage, tmp_path,
     said = stage(kind, command, status=1)
     assert message in said.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_open_program_starts_whenever_it_ranks(collection, tmp_path):
+    """A query has any id or none. A document is not ranked for itself, nor below the depth."""
+    code = "import json, sys; queries, run, starts = sys.argv[1:]; open(starts, 'a').write('x'); lines = open(queries)"
+    code += "; rows = [(json.loads(line)['_id'], number) for line in lines for number in (1, 2, 3)]"
+    code += "; open(run, 'w').writelines(f'{query} Q0 d{number} 1 {number} x\\n' for query, number in rows)"
+    about = {name: collection / f"{name}.parquet" for name in ("corpus", "queries")}
+    about |= {"version": "", "index": None, "depth": 2, "allow": (), "threads": 1}
+    command = python(code, "{queries}", "{run}", str(tmp_path / "starts"))
+    opened = work.open_retrieve_program(None, command=command, **about)
+    assert {query: ranking.ids for query, ranking in opened.rank({"": "x", "d3": "y"}).items()} == {
+        "": ["d3", "d2"],
+        "d3": ["d2", "d1"],
+    }
+    (timed,) = latency.measure(opened, ["a", "b"])
+    assert (timed["step"], timed["documents"], timed["queries"]) == ("start, retrieve", 2, 2)
+    assert (tmp_path / "starts").read_text() == "xxx"
+    with pytest.raises(NotSearchable, match="its command reads the whole"):
+        work.open_retrieve_program(None, command="search {corpus} {queries} {run}", **about)
 
 
 def test_a_search_that_changes_its_index_is_told_at_once(stage, tmp_path):

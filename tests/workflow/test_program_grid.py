@@ -10,7 +10,7 @@ import bm25s
 import numpy as np
 import pytest
 import yaml
-from helpers import ROOT
+from helpers import ROOT, beirgrid
 from search_engine import KEY, Engine, serving
 from small import collection, finish, job_counts, run, table
 
@@ -79,6 +79,11 @@ def test_programs_are_systems_of_a_grid(small_grid, tmp_path, monkeypatch):
     assert {row["system"] for row in table(tmp_path)} == set(systems)
     readable = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in readable if KEY.encode() in path.read_bytes()]
+
+    asked = ("--dataset", "small", "--queries", "2", "--warm-up", "0", "--systems", "flat,bm25s")
+    assert "bm25s is not measured: 'bm25s' cannot be" in beirgrid("latency", *asked, cwd=tmp_path).stdout
+    timed = beirgrid("latency", *asked, "--trust-remote-code", cwd=tmp_path)
+    assert re.search(r"^bm25s +start, retrieve +1000 ", timed.stdout, re.MULTILINE), timed.stdout + timed.stderr
 
     # A script that changes is run again, and no other command.
     script = tmp_path / "bm25s_system.py"

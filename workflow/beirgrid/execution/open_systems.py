@@ -45,7 +45,7 @@ def open_system(
     Args:
         dataset: a dataset on which the system was run; it names the corpus that is searched.
         device: where models run: auto, cpu or cuda.
-        trust_remote_code: whether the code that a checkpoint brings may run.
+        trust_remote_code: whether the code that a checkpoint brings, and programs, may run.
         ask_endpoint: whether queries may go to the server that a record names, with the key that it names.
 
     Raises:
@@ -109,6 +109,8 @@ class _Opening(NamedTuple):
             return f"its stage {made['stage']} was given {unknown[0]}, which its opener does not take"
         if _RUNS_CODE in json.dumps(settings) and not self.trust_remote_code:
             return "its model brings code of its own, which runs only with --trust-remote-code: read it first"
+        if "command" in settings and not self.trust_remote_code:
+            return "it is a program, which starts only with --trust-remote-code: read its command first"
         if (connection := made.get("options", {}).get("connection")) and not self.ask_endpoint:
             server = json.loads(connection)
             key = f" and the key in the environment variable {server['key']}" if server.get("key") else ""

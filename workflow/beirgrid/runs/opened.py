@@ -47,6 +47,7 @@ class OpenSystem(NamedTuple):
     scorer: OpenScorer | None = None  # of the ranking of its first part
     exact: Callable[[Mapping[str, str]], Run] | None = None  # ranks by the exact index behind an approximate one
     writer: OpenWriter | None = None  # of the texts with which it searches
+    starts: bool = False  # a program anew whenever it ranks
 
     @property
     def whole(self) -> list[OpenSystem]:

@@ -15,7 +15,7 @@ from ..collections import collection
 from ..config.values import Size, SizeOrZero
 from ..core import files, paths
 from ..core.compute import cpu_name
-from ..core.errors import BeirgridError, show, table_lines, warn
+from ..core.errors import BeirgridError, show, table_lines
 from ..execution.open_systems import hold_back_output, open_system
 from ..options import NameLists
 from ..results import results_folder, summary
@@ -42,7 +42,7 @@ def latency(
     queries: Annotated[Size, "queries to measure"] = 100,
     warm_up: Annotated[SizeOrZero, "warm-up queries, which are not counted"] = 20,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run; auto takes a GPU where there is one"] = "auto",
-    trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
+    trust_remote_code: Annotated[bool, "run programs, and the code of checkpoints (read it first)"] = False,
     ask_endpoint: Annotated[bool, "send queries, and your key, to the server that the results name"] = False,
     output: Annotated[
         Path | None,
@@ -52,7 +52,8 @@ def latency(
     """Measure the latency of systems on this hardware, one query at a time.
 
     A system is opened from the record of its run, so its index must still exist. Texts of documents to rerank are read
-    before the time begins. Left out, with the reason, are systems that cannot be opened, such as programs.
+    before the time begins. A program starts for each query, which counts: its step is ``start, retrieve``. Lines
+    below the table name the systems that cannot be opened, and why.
 
     The table has p50, p95, p99 and the mean in milliseconds, of retrieval and of reranking the top 10, 50, 100 and 200.
     ``documents`` is the mean number of documents retrieved or reranked per query. ``as_run`` marks the depth that the
@@ -72,6 +73,7 @@ def latency(
     if not cells:
         raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(of_grid.datasets)})")
     measured: list[pd.DataFrame] = []
+    left_out: list[str] = []
     for name in systems or cells:
         try:
             with hold_back_output():
@@ -83,17 +85,17 @@ def latency(
                     opened.rank({"": text})
                 steps = pd.DataFrame(measure(opened, texts)).assign(system=name, dataset=dataset, **_where(opened))
         except BeirgridError as error:
-            warn(f"{name} is left out: {error}")
+            left_out.append(f"{name} is not measured: {error}")
             continue
         write(steps, output)  # now: what ends the next system loses nothing
         measured.append(steps)
     if not measured:
-        raise BeirgridError("none of these systems can be measured")
+        raise BeirgridError("\n".join(left_out))
     table = pd.concat(measured)
     shown = table[list(_SHOWN)].map(lambda value: f"{value:.1f}" if isinstance(value, float) else str(value))
     if table["recall_of_exact"].notna().any():
         shown["recall_of_exact"] = table["recall_of_exact"].map("{:.3f}".format, na_action="ignore").fillna("")
-    show(*table_lines(list(shown.columns), shown.to_numpy().tolist()))
+    show(*table_lines(list(shown.columns), shown.to_numpy().tolist()), *left_out)
 
 
 def _where(opened: OpenSystem) -> dict[str, Any]:
@@ -115,8 +117,10 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
     timed = [_stopwatch(first.rank, {"": text}) for text in texts]
     seconds = np.array([of_query for of_query, _ in timed])
     ids = [run[""].ids for _, run in timed]
+    starting = "start, " if any(system.starts for system in opened.whole) else ""  # a program, for one query
     if not opened.scorer:
-        yield row(RETRIEVE, opened.depth, seconds, ids) | {"recall_of_exact": recall_of_exact(opened, texts, ids)}
+        searched = row(starting + RETRIEVE, opened.depth, seconds, ids)
+        yield searched | {"recall_of_exact": recall_of_exact(opened, texts, ids)}
         return
     depths = sorted({*DEPTHS, opened.depth})
     documents = opened.scorer.read({document for of_query in ids for document in of_query[: depths[-1]]})
@@ -124,7 +128,7 @@ def measure(opened: OpenSystem, texts: Sequence[str]) -> Iterator[dict[str, Any]
         tops = [[documents[document] for document in of_query[:depth]] for of_query in ids]
         scoring = np.array([_stopwatch(opened.scorer.score, *pair)[0] for pair in zip(texts, tops, strict=True)])
         yield row(RERANK, depth, scoring, ids, as_run=False)
-        yield row(BOTH, depth, seconds + scoring, ids, as_run=depth == opened.depth)
+        yield row(starting + BOTH, depth, seconds + scoring, ids, as_run=depth == opened.depth)
 
 
 def recall_of_exact(opened: OpenSystem, texts: Sequence[str], ids: Sequence[Sequence[str]]) -> float:

@@ -33,7 +33,7 @@ def search(
     *,
     depth: Annotated[SizeOrZero, "documents to print"] = 10,
     device: Annotated[Literal["auto", "cpu", "cuda"], "where models run"] = "auto",
-    trust_remote_code: Annotated[bool, "run the code that a checkpoint brings (read it first)"] = False,
+    trust_remote_code: Annotated[bool, "run programs, and the code of checkpoints (read it first)"] = False,
     ask_endpoint: Annotated[bool, "send queries, and your key, to the server that the results name"] = False,
     directory: results_folder.Directory = Path(),
     json: Annotated[bool, "print JSON, with whole texts"] = False,

@@ -20,7 +20,9 @@ from ...core import files, provenance
 from ...core.errors import BeirgridError, DataError, quoted, say
 from ...core.interrupts import die_with_parent
 from ...core.provenance import Artifact, Facts
+from ...runs.opened import NotSearchable, OpenPart, OpenSystem
 from ...runs.restrictions import Allow, Restrictions, adopt
+from ...runs.runs import EMPTY, Run, read
 
 Version = Annotated[str, "version of the program, for the record"]
 Threads = Annotated[Size, "cores that the program may use"]
@@ -86,6 +88,41 @@ def retrieve_program(
         except DataError as error:
             raise DataError(str(error).replace(str(run), f"the run of {system!r}")) from None
     return {"search_seconds": seconds, **facts, "source": system}
+
+
+def open_retrieve_program(
+    open_part: OpenPart,
+    *,
+    command: str,
+    version: str,
+    index: Path | None,
+    corpus: Path,
+    queries: Path,
+    depth: int,
+    allow: Allow,
+    threads: int,
+) -> OpenSystem:
+    """Open a program. It starts anew whenever it ranks.
+
+    Raises:
+        NotSearchable: the program reads the whole corpus each time.
+    """
+    if "corpus" in places_of(command):
+        raise NotSearchable("its command reads the whole {corpus} whenever it starts")
+    limits = Restrictions(queries, depth)
+    searched = limits.searched(collection.count(corpus))
+
+    def rank(texts: Mapping[str, str]) -> Run:
+        names = {f"q{number}": query for number, query in enumerate(texts, start=1)}
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder, "run.trec")
+            places = {"run": run, "depth": searched, "threads": threads, "index": index}
+            asked = {name: texts[query] for name, query in names.items()}
+            run_command(command, Path(folder), corpus, asked, places)
+            found = read(run)
+        return {query: limits.ranking(query, *found.get(name, EMPTY)) for name, query in names.items()}
+
+    return OpenSystem(rank, depth, starts=True)
 
 
 def _check_unchanged(index: Path) -> None:
