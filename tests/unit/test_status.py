@@ -302,6 +302,13 @@ def test_snakemake_shows_a_refusal_without_the_lines_that_raised_it():
     assert format_exception_to_string(caught.value, {__file__: {}}) == "WorkflowError:\nanother run works here"
 
 
+def test_a_stop_is_told_once(begun):
+    logger, _, shown = begun
+    for _ in range(3):
+        logger.info("Will exit after finishing currently running jobs (scheduler).")
+    assert shown().count("Will exit after") == 1
+
+
 @pytest.mark.parametrize("said", ["Terminating processes on user request", "Will exit after finishing running jobs"])
 def test_who_stops_a_run_gets_no_tables_and_only_jobs_that_failed_by_themselves_count_as_failed(told, tmp_path, said):
     logger, recorder, path = told

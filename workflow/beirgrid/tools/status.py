@@ -181,12 +181,13 @@ class Screen(_Printer):
         """Show a record of Snakemake's log if it matters."""
         said = record.getMessage().replace(_OF_NOTHING, "")
         kind = getattr(record, "event", None)
+        shown = said.startswith(_STARTS) and not self.run.stopped  # a stop is told once
         if event := self.run.follow(record):
             self._change(self.run.jobs.get(event.get("id", -1)))
         elif kind in (None, LogEvent.ERROR) and not _USUAL.search(said):
             style = "red" if record.levelno >= logging.ERROR else "yellow" if record.levelno >= logging.WARNING else ""
             is_log = said.startswith("Complete log") and not self.run.succeeded
-            if style or record.module in _MODULES or said.startswith(_STARTS) or is_log:
+            if style or record.module in _MODULES or shown or is_log:
                 self._print(*said.split("\n"), style=style)
 
     def _change(self, job: RunningJob | None) -> None:
