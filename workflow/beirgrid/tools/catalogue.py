@@ -17,7 +17,7 @@ from ..config.load import merged
 from ..config.names import local_name
 from ..core import paths
 from ..core.checkout import resolve_path
-from ..core.errors import show, table_lines
+from ..core.errors import quantity, show, table_lines
 from ..graph.grid import Grid
 from ..graph.resources import Resources
 from ..measures import MEASURES, STANDARD, written
@@ -76,7 +76,7 @@ def _counts(rows: list[Row]) -> list[str]:
     """Return a line that counts models by the engine that runs them; no line for other rows."""
     engines = Counter(row["engine"] for row in rows if "engine" in row).most_common()
     counted = ", ".join(f"{engine} {number:,}" for engine, number in engines)
-    return [f"{len(rows):,} models, by engine: {counted}"] if engines else []
+    return [f"{quantity(len(rows), 'model')}, by engine: {counted}"] if engines else []
 
 
 def _text(value: Any) -> str:
