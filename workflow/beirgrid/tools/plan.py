@@ -26,11 +26,9 @@ from ..options import ConfigFiles, Directory
 from .run import find_grid
 from .status import clock
 
-# What the jobs of a stage take together, with the titles of the table.
-_SUMS = {
-    **{"jobs": "jobs", "gpu_hours": "GPU h", "cpu_hours": "CPU h"},
-    **{"download_mb": "download", "kept_mb": "kept", "temporary_mb": "temporary"},
-}
+# What the jobs of a stage take together, and the titles of sizes in the table.
+_SIZES = {"download_mb": "download", "kept_mb": "kept", "temporary_mb": "temporary"}
+_SUMS = ("jobs", "gpu_hours", "cpu_hours", *_SIZES)
 Row = dict[str, Any]
 # Concurrent jobs, for the estimate of temporary disk space.
 _AT_ONCE = 100
@@ -205,24 +203,40 @@ def _text(plan: Row) -> Iterator[str]:
     if plan["not_supplied"]:
         yield f"Not supplied and not planned: {', '.join(plan['not_supplied'])}"
     if total["jobs"]:
-        asked = {rule: [_size(sums["mem_mb"]), clock(60 * sums["runtime"])] for rule, sums in plan["rules"].items()}
-        rows = [[rule, *_sum_texts(sums), *asked[rule]] for rule, sums in plan["rules"].items()]
-        titles = ["stage", *_SUMS.values(), "RAM", "limit"]
-        yield from ("", *table_lines(titles, [*rows, ["total", *_sum_texts(total), "", ""]], ruled=False), "")
-        yield "RAM and limit: what the largest job of a stage may take"
+        yield from ("", *_table(plan), "", "RAM, limit: what a stage's largest job may take")
     if plan["price"]:
         yield f"Price of rewritten queries: {plan['price']:,.2f}, if each text is as long as it may be."
     yield from (f"Too large: {line}" for line in plan["too_large"])
 
 
-def _sum_texts(sums: dict[str, float]) -> list[str]:
-    hours = [f"{sums[key]:,.2f}" if sums[key] >= 0.005 else "" for key in ("gpu_hours", "cpu_hours")]
-    return [f"{sums['jobs']:,}", *hours, *(_size(sums[key]) for key in ("download_mb", "kept_mb", "temporary_mb"))]
+def _table(plan: Row) -> Iterator[str]:
+    """Yield a row for each stage and one for all. A column of sizes is in GB if its sum is that large, else in MB."""
+    total = plan["total"]
+    titles = ["stage", "jobs", "GPU h", "CPU h"]
+    stages = [*plan["rules"].values(), total]
+    columns = [[f"{sums['jobs']:,}" for sums in stages]]
+    for key in ("gpu_hours", "cpu_hours"):
+        columns.append([_cell(sums[key], 2) for sums in stages])
+    for key, title in _SIZES.items():
+        is_large = total[key] >= 1000
+        titles.append(f"{title} {'GB' if is_large else 'MB'}")
+        columns.append([_cell(sums[key] / 1000, 1) if is_large else _cell(sums[key], 0) for sums in stages])
+    titles += ["RAM GB", "limit"]
+    columns.append([*(f"{sums['mem_mb'] / 1000:,.1f}" for sums in plan["rules"].values()), ""])
+    columns.append([*(clock(60 * sums["runtime"]) for sums in plan["rules"].values()), ""])
+    rows = zip([*plan["rules"], "total"], *columns, strict=True)
+    yield from table_lines(titles, list(map(list, rows)), ruled=False)
+
+
+def _cell(value: float, digits: int) -> str:
+    """Format a number; nothing for one that is 0 in so many digits."""
+    text = f"{value:,.{digits}f}"
+    return text if float(text.replace(",", "")) else ""
 
 
 def _size(mb: float) -> str:
-    """Format a size; nothing for less than half a megabyte."""
+    """Format a size."""
     for unit, divisor in (("TB", 1e6), ("GB", 1e3)):
         if mb >= divisor:
             return f"{mb / divisor:,.1f} {unit}"
-    return f"{mb:,.0f} MB" if mb >= 0.5 else ""
+    return f"{mb:,.0f} MB"
