@@ -76,8 +76,8 @@ def test_options_and_targets_of_snakemake_are_passed_on(tmp_path):
     done = beirgrid("run", "grid.yaml", "all", "analyses", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "scifact" not in done.stdout
-    assert re.search(r"^total +\d+$", done.stdout, re.MULTILINE)
-    assert re.search(r"^analyses +1  new$", done.stdout, re.MULTILINE)
+    jobs = re.match(r"Dry run \(-v lists each job\): 8 new: (.*)", " ".join(done.stdout.split()))[1]
+    assert "analyses" in jobs.split(", ")
     assert (tmp_path / "there").is_dir()
     assert not (tmp_path / ".snakemake").exists()
 
