@@ -322,7 +322,7 @@ def test_a_planned_comparison_is_shown_first_as_in_the_answer(show):
     texts = of_pair.locator("td").all_text_contents()
     assert texts[2:4] == [f"{row['difference']:+.4f}", f"[{row['low']:.4f}, {row['high']:.4f}]"]
     assert texts[4:6] == [f"{row['p']:.2g}", comparisons.said(row)]
-    assert page.locator("#pair-reason").inner_text().startswith("Planned: ")
+    assert page.locator("#pair-reason").inner_text().startswith("Planned, ")
     page.get_by_role("combobox", name="minus").select_option("bm25-flat")
     assert page.locator("#pair-table tbody tr td:nth-child(6)").all_text_contents() == ["0.02", "0.02"]
 
