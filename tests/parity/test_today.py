@@ -69,7 +69,7 @@ POOLS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _long(folder: Path) -> Path:
-    """Let a checkpoint without a table of positions read texts of 8,192 tokens."""
+    """Widen a checkpoint without a table of positions to texts of 8,192 tokens."""
     change_json(folder / "config.json", max_position_embeddings=LONG)
     change_json(folder / "tokenizer_config.json", model_max_length=LONG)
     if (settings := folder / "sentence_bert_config.json").exists():
@@ -78,7 +78,7 @@ def _long(folder: Path) -> Path:
 
 
 def _bare(folder: Path) -> Path:
-    """Let a tokenizer add no token to texts."""
+    """Take from a tokenizer the tokens that it adds to texts."""
     change_json(folder / "tokenizer.json", post_processor=None)
     return folder
 
@@ -479,7 +479,8 @@ def no_images(monkeypatch):
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_model_of_today_gives_what_plain_code_gives(models, tmp_path, no_images, kind, name):
     save_checkpoint, plain, _, tolerance = ARCHITECTURES[kind]
-    folder, entry = save_checkpoint(tmp_path / "model"), models[name]
+    folder = save_checkpoint(tmp_path / "model")
+    entry = models[name]
     opened = open_model(folder, entry, Runtime("cpu", "float32", 300))
     if hasattr(opened, "encode_queries"):
         for side, encode in sides(opened):
@@ -488,11 +489,13 @@ def test_a_model_of_today_gives_what_plain_code_gives(models, tmp_path, no_image
             expected = plain(folder, [prompt + text for text in TEXTS], side)
             if hasattr(found, "by_text"):
                 assert [len(vectors) for vectors in found.by_text()] == [len(vectors) for vectors in expected]
-                found, expected = found.vectors, np.concatenate(expected)
+                found = found.vectors
+                expected = np.concatenate(expected)
             found = found.toarray() if hasattr(found, "toarray") else found
             np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
             assert np.ptp(found) > 3 * tolerance
     else:
-        found, expected = opened.score(TEXTS, TEXTS[::-1]), plain(folder, TEXTS, TEXTS[::-1])
+        found = opened.score(TEXTS, TEXTS[::-1])
+        expected = plain(folder, TEXTS, TEXTS[::-1])
         np.testing.assert_allclose(found, expected, atol=tolerance, rtol=0)
         assert np.ptp(found) > 3 * tolerance

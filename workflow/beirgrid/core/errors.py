@@ -6,7 +6,9 @@ import difflib
 import logging
 import re
 import reprlib
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -49,6 +51,12 @@ def show(*lines: str) -> None:
     """Print lines on standard output, escaped by ``printable``."""
     if lines:
         print(*map(printable, lines), sep="\n", flush=True)
+
+
+def wrapped(text: str, width: int = 0, indent: str = "") -> list[str]:
+    """Return a text as lines of this width (that of the terminal), broken between words, indented after the first."""
+    width = width or shutil.get_terminal_size((120, 24)).columns
+    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(columns: list[str], rows: list[list[str]], *, ruled: bool = True) -> Iterator[str]:

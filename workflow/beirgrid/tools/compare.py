@@ -19,7 +19,7 @@ from ..analysis import reproduction as breuer
 from ..analysis.dataset_scores import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
 from ..core import files, lineage, paths, provenance
-from ..core.errors import BeirgridError, DataError, quantity, say, show
+from ..core.errors import BeirgridError, DataError, quantity, say, show, wrapped
 from ..measures import lower_is_better, metric_key, written
 from ..options import NameLists
 from ..results import comparisons, results_folder, scores, summary
@@ -27,7 +27,6 @@ from ..results.answer_files import guarded
 from ..results.comparisons import ROUNDING, student
 from ..results.results_folder import Result, Results
 from ..results.summary import GridSummary
-from .status import wrapped
 
 SAME = 0
 DIFFERENT = 1

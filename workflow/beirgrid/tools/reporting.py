@@ -19,7 +19,7 @@ from ..analysis.dataset_scores import EvaluatedDataset
 from ..analysis.tables import compare_across
 from ..config.load import merged
 from ..core import files, paths
-from ..core.errors import BeirgridError, DataError, column_lines, quantity, show, warn
+from ..core.errors import BeirgridError, DataError, column_lines, quantity, show, warn, wrapped
 from ..execution import events
 from ..graph.grid import Grid
 from ..graph.job import run as run_job
@@ -31,7 +31,6 @@ from ..results.answers import DONE, FAILED, NOT_JUDGED, REPLACED, Answers, typed
 from ..results.summary import GridSummary
 from ..stages.aggregate import work as aggregate
 from ..stages.report.work import illustrated
-from .status import wrapped
 from .why import outdated
 
 LINES = 40

@@ -6,8 +6,6 @@ import datetime
 import logging
 import os
 import re
-import shutil
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.text import Text
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from ..core.errors import column_lines, printable, quantity, show, table_lines
+from ..core.errors import column_lines, printable, quantity, show, table_lines, wrapped
 from ..execution.events import EVENTS, Execution, RunningJob, read, tail
 from ..results import results_folder
 from .why import outdated
@@ -118,12 +116,6 @@ def counts(current: Execution) -> str:
     others = ("running", "failed", "stopped")
     words += [f"{number} {state}" for state in others if (number := len(current.in_state(state)))]
     return ", ".join(words)
-
-
-def wrapped(text: str, width: int = 0, indent: str = "") -> list[str]:
-    """Return a text as lines of this width (that of the terminal), broken between words, indented after the first."""
-    width = width or shutil.get_terminal_size((120, 24)).columns
-    return textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def clock(seconds: float) -> str:
