@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-dev demo picture plan test test-slow test-all test-full test-page test-environments test-slurm \
+.PHONY: help setup setup-dev demo demo-small picture plan test test-slow test-all test-full test-page test-environments test-slurm \
   test-slurm-full \
   lint docs schema bench bench-parts bench-scale gpu gpu-wheels reproduce lock
 
@@ -36,6 +36,13 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 	$(or $(CHROMIUM),chromium) --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1180,900 \
 	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
+
+demo-small: .venv/ready ## train the small cross-encoder that the demo ships, and keep it (half an hour on two cores)
+	@$(RUN) beirgrid run config/grids/demo-small.yaml
+	rm -rf workflow/resources/demo-small
+	mkdir workflow/resources/demo-small
+	cp -r results/models/demo-small-made/. workflow/resources/demo-small
+	rm workflow/resources/demo-small/checkpoint/.snakemake_timestamp
 
 plan: .venv/ready ## estimate the jobs, hours, downloads and disk of a grid (GRID=config/grids/paper.yaml)
 	@$(RUN) beirgrid plan --configfile $(or $(GRID),config/grids/paper.yaml)

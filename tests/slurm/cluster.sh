@@ -119,9 +119,20 @@ start_slurmd() {
   slurmd -N "$1"
 }
 
-# Make the folder; who finds it made must neither start nor stop the cluster in it.
+# Make the folder, which belongs to the process named in it. While that lives, no other may start or stop the cluster; what a
+# killed one left is stopped first.
 claim() {
-  mkdir "$folder" 2> /dev/null || { say "$folder exists: a cluster runs, or was not stopped (cluster.sh stop)"; exit 1; }
+  local lock
+  exec {lock}> "$folder.lock"
+  flock "$lock"
+  if [ -e "$folder" ]; then
+    ! kill -0 "$(cat "$folder/owner")" 2> /dev/null ||
+      { say "$folder exists: a cluster runs, or was not stopped (cluster.sh stop)"; exit 1; }
+    stop
+  fi
+  mkdir "$folder"
+  echo $$ > "$folder/owner"
+  exec {lock}>&-
 }
 
 start() {
@@ -130,6 +141,7 @@ start() {
   [ -z "$reason" ] || { say "$reason"; exit 1; }
   claim
   launch
+  cp "$folder/pid/slurmctld.pid" "$folder/owner"
 }
 
 launch() {

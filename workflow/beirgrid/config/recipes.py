@@ -49,6 +49,13 @@ class CrossEncoderTraining(Training):
     random_negatives: SizeOrZero = Field(0, description="Random negatives per positive pair.")
     negative_depth: Size = Field(50, description="Depth of the ranking that negatives are drawn from.")
     epochs: Size = Field(1, description="Passes over the pairs.")
+    layers: Size | None = Field(None, description="First layers of a BERT that are kept. Without it, all.")
+    compact: bool = Field(False, description="Keep a BERT's word pieces of the training texts alone, in float16.")
+    dropped_words: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None,
+        description="Share of the words of a query that its document has too and that are left out. Then each pass also "
+        "has other words and negatives.",
+    )
 
     def _problems(self) -> Iterator[str]:
         if self.dataset is None and not self.derive:

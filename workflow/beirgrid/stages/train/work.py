@@ -7,7 +7,10 @@ similarities of a dense teacher (listwise distillation).
 
 from __future__ import annotations
 
+import json
 import random
+import re
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,6 +22,7 @@ from sentence_transformers.cross_encoder import CrossEncoderTrainer
 from sentence_transformers.cross_encoder.losses import ListNetLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import batch_to_device
+from tokenizers import Tokenizer
 from transformers import set_seed
 
 from ...collections import collection, training_data
@@ -43,6 +47,9 @@ POSITIVE_BONUS = 1.0
 # variance.
 HEAD_LISTS = 60
 RIDGE = 0.15
+# Places of frequent words in BERT's vocabulary, which a compact model keeps too.
+FREQUENT = range(1996, 7000)
+_WORD = re.compile(r"\w+")
 
 
 class Positive(NamedTuple):
@@ -90,6 +97,9 @@ def train(
         raise DataError("no training pairs: there are no relevant judgements, titles or sentences")
     random.Random(recipe.seed).shuffle(positives)
     positives = positives[: recipe.queries]
+    if recipe.dropped_words:
+        positives = _with_fewer_words(positives, recipe)
+        recipe = recipe.model_copy(update={"epochs": 1})
     examples = _with_negatives(positives, documents, recipe, index, threads)
     if teacher and recipe.teacher:
         _label(examples, teacher, recipe.teacher, runtime)
@@ -120,6 +130,22 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
         for document, grade in grades.items()
         if grade > 0 and document in documents
     ]
+
+
+def _with_fewer_words(positives: list[Positive], recipe: TrainRecipe) -> list[Positive]:
+    """Return the pairs of each pass, without a part of the words that a query shares with its document."""
+    choose = random.Random(recipe.seed)
+    found = []
+    for _ in range(recipe.epochs):
+        for positive in positives:
+            shared = set(_WORD.findall(positive.text.casefold()))
+            words = [
+                word
+                for word in positive.query.split()
+                if shared.isdisjoint(_WORD.findall(word.casefold())) or choose.random() >= recipe.dropped_words
+            ]
+            found.append(positive._replace(query=" ".join(words) or positive.query))
+    return found
 
 
 def _with_negatives(
@@ -166,6 +192,8 @@ def fit_cross_encoder(
     """Train a cross-encoder on lists (query, docs, labels), save it to ``output``, and return the seconds."""
     set_seed(recipe.seed)
     model = _cross_encoder(base, recipe, runtime)
+    if recipe.layers or recipe.compact:
+        _cut(model[0], recipe, {text for example in examples for text in (example["query"], *example["docs"])})
     _fit_head(model, examples)
     options: dict[str, Any] = {"warmup_steps": 0.1, "save_strategy": "no", "logging_steps": 20}
     settings = arguments(CrossEncoderTrainer, output, recipe, runtime, runtime.resolve(wide=True), **options)
@@ -174,6 +202,8 @@ def fit_cross_encoder(
     steps = TrainingSteps()
     trainer = CrossEncoderTrainer(model=model, args=settings, train_dataset=rows, loss=loss, callbacks=[steps])
     seconds: float = round(trainer.train().metrics["train_runtime"], 1)
+    if recipe.compact:
+        model.half()
     model.save_pretrained(str(output), create_model_card=False)
     return seconds
 
@@ -195,6 +225,35 @@ def _cross_encoder(base: Path, recipe: TrainRecipe, runtime: Runtime) -> CrossEn
     width = pooling.get_embedding_dimension()
     head = Dense(width, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
     return CrossEncoder(modules=[transformer, pooling, head], num_labels=1, device=runtime.device)
+
+
+def _cut(transformer: Transformer, recipe: TrainRecipe, texts: set[str]) -> None:
+    """Keep the first layers of a BERT, and the word pieces of texts with the letters that spell other words."""
+    model = transformer.auto_model
+    tokenizer = transformer.tokenizer
+    if model.config.model_type != "bert":
+        raise DataError(f"train.layers and train.compact cut a BERT, and the base is a {model.config.model_type}")
+    model.encoder.layer = model.encoder.layer[: recipe.layers]
+    model.config.num_hidden_layers = len(model.encoder.layer)
+    if recipe.compact:
+        read = {number for text in texts for number in tokenizer(text)["input_ids"]}
+        pieces = sorted(tokenizer.vocab.items(), key=itemgetter(1))
+        # Special tokens come first and keep their numbers.
+        kept = [
+            (piece, number)
+            for piece, number in pieces
+            if number in read
+            or number <= max(tokenizer.all_special_ids)
+            or number in FREQUENT
+            or (piece.isascii() and len(piece.removeprefix("##")) == 1)
+        ]
+        backend = json.loads(tokenizer.backend_tokenizer.to_str())
+        backend["model"]["vocab"] = {piece: number for number, (piece, _) in enumerate(kept)}
+        tokenizer._tokenizer = Tokenizer.from_str(json.dumps(backend))
+        weights = model.get_input_embeddings().weight.detach()[[number for _, number in kept]]
+        embeddings = torch.nn.Embedding(len(kept), weights.shape[1], padding_idx=0, _weight=weights)
+        model.set_input_embeddings(embeddings.requires_grad_(False))  # so that words that training lacks keep their place
+        model.config.vocab_size = len(kept)
 
 
 def _fit_head(model: CrossEncoder, examples: list[dict[str, Any]]) -> None:
