@@ -28,7 +28,10 @@ PYTORCH = "https://download.pytorch.org/whl/cpu"  # torch's CPU builds, for thos
 # Half of all code, of which a run imports nothing or little. Python compiles such a module when it imports it.
 SELDOM = r".*/tests/|(pip|setuptools|openai|networkx|fontTools|pygments|polars|torchgen|test|mteb|ir_datasets|seaborn)/"
 SELDOM += r"|(pyserini|google|git|transformers/models|torch/(_inductor|onnx|testing|_vendor)|numpy/distutils)/"
-SELDOM += r"|(sympy/(physics|parsing|stats|combinatorics|geometry)|sqlalchemy/(dialects|testing)|numba/cuda)/"
+SELDOM += r"|(sympy/(physics|parsing|stats|combinatorics|geometry)|sqlalchemy/(dialects|testing|ext)|numba/cuda)/"
+SELDOM += r"|(sklearn/(linear_model|ensemble|model_selection|cluster|decomposition|datasets)|scipy/(signal|io))/"
+SELDOM += r"|(torch/(ao|sparse|_export)|transformers/(exporters|pipelines|cli)|huggingface_hub/(cli|inference))/"
+SELDOM += r"|(anyio|bs4|click|docutils|fastparquet|lxml|markdown_it|pydantic/v1|starlette|traitlets|typer|uvicorn)/"
 WAIT = ("--retries", "0", "--timeout", "15")  # PYTORCH may be out of reach: then the CUDA build does
 
 
