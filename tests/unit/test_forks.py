@@ -13,8 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import python
+from snakemake import shell
 
 from beirgrid.core import compute
+from beirgrid.core.checkout import MODULES
 from beirgrid.execution import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="jobs are forked on Linux alone")
@@ -229,6 +231,22 @@ def test_commands_are_forked_as_they_start_by_themselves(tmp_path):
     assert found[folder] == found[""]
     assert [status for status, *_ in found[""][:-1]] == [1, 1, 0, 0]
     assert [path.suffix for path in folder.glob("light-*")].count("") == 1  # one server's socket
+
+
+@pytest.mark.slow
+def test_a_job_is_forked_from_the_server_that_its_run_started_ahead(tmp_path, monkeypatch):
+    """Snakemake sets the number of threads in the environment of a job."""
+    folder = tmp_path / "forks"
+    folder.mkdir()
+    (folder / "owner").write_text(str(os.getpid()))
+    monkeypatch.setenv(forks.FOLDER, str(folder))
+    forks.start_ahead("light", 3, MODULES)
+    started = [path.name for path in folder.iterdir()]
+    job = shell("env", iterable=True, threads=3)
+    variables = dict(line.split("=", 1) for line in job if "_NUM_THREADS=" in line)
+    monkeypatch.setattr(os, "environ", {**os.environ, **variables})
+    assert run_stage("--help", folder=folder, cwd=tmp_path).returncode == 0
+    assert [path.name for path in folder.iterdir()] == started
 
 
 OFFERS = """

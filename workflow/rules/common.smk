@@ -50,6 +50,8 @@ def begin():
     files.replace(grid.own(paths.GRID_SUMMARY), f"{stage.summary_json()}\n")
     if stage.own_python and workflow.executor_plugin.name == "local":
         forks.offer()
+        if threads := stage.threads_of_models(workflow.dag.needrun_jobs()):
+            forks.start_ahead("models", threads, stage.modules)
     stage.link_package()
 
 

@@ -53,8 +53,8 @@ class CrossEncoderTraining(Training):
     compact: bool = Field(False, description="Keep a BERT's word pieces of the training texts alone, in float16.")
     dropped_words: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="Share of the words of a query that its document has too and that are left out. Then each pass also "
-        "has other words and negatives.",
+        description="Share of the words of a query that its document has too and that are left out. Then each pass has "
+        "other words and negatives, too.",
     )
 
     def _problems(self) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Fork jobs from servers that have already imported the libraries, to save Python's start-up.
 
 ``python -m beirgrid`` asks a server for a fork, and stands in for it: arguments, environment, folder and streams go
-there, signals too, and the exit status comes back. The first job of a kind starts the server, which has the mask and
-the limits of this job. The server ends with the run, and a fork ends with its job's process.
+there, signals too, and the exit status comes back. The run starts the server of jobs that run models, which imports
+while other jobs run; the first job of another kind starts its server. A server has the mask and the limits of what
+starts it. It ends with the run, and a fork ends with its job's process.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 # Environment variable with the folder of the servers. If it is empty, each job starts Python itself.
 FOLDER = "BEIRGRID_FORKS"
@@ -58,16 +60,36 @@ def offer() -> None:
 
 def run() -> None:
     """Run this process's command in a fork and exit with its status; return if no server is available."""
-    folder = Path(os.environ[FOLDER])
-    kind = os.environ.get(KIND, "light")
-    path = folder / "-".join([kind, *(os.environ.get(name, "") for name in THREADS)])
     with contextlib.suppress(OSError):  # also of a folder whose name is too long for a socket: 107 bytes with its own
-        owner = (folder / _OWNER).read_text()
-        if connection := connect(path, [sys.executable, "-m", __name__, kind, str(path), owner]):
+        if connection := _connect(dict(os.environ)):
             act_as_proxy(connection, sys.argv[1:])
 
 
-def connect(path: Path, server: list[str]) -> socket.socket | None:
+def start_ahead(kind: str, threads: int, modules: Path) -> None:
+    """Start the server of a kind of jobs, where forks are offered: it imports its libraries beside the first jobs.
+
+    Args:
+        threads: of such a job, as Snakemake sets them in its environment.
+        modules: the folder from which jobs import beirgrid.
+    """
+    if os.environ.get(FOLDER):
+        counts = {name: str(threads) for name in THREADS if name != "NUMBA_NUM_THREADS"}
+        of_job = {KIND: kind, "PYTHONPATH": str(modules), "PYTHONSAFEPATH": "1"}
+        with contextlib.suppress(OSError):
+            if connection := _connect({**os.environ, **counts, **of_job}):
+                connection.close()
+
+
+def _connect(environment: dict[str, str]) -> socket.socket | None:
+    """Return a connection to the server of jobs with an environment."""
+    folder = Path(environment[FOLDER])
+    kind = environment.get(KIND, "light")
+    path = folder / "-".join([kind, *(environment.get(name, "") for name in THREADS)])
+    owner = (folder / _OWNER).read_text()
+    return connect(path, [sys.executable, "-m", __name__, kind, str(path), owner], environment)
+
+
+def connect(path: Path, server: list[str], environment: dict[str, str] | None = None) -> socket.socket | None:
     """Return a connection to the socket of a server, which a command starts if there is none.
 
     None if the server ended at once: its messages are in ``path``.log.
@@ -80,9 +102,8 @@ def connect(path: Path, server: list[str]) -> socket.socket | None:
             return connection
         path.unlink(missing_ok=True)  # of a server that was killed
         with Path(f"{path}.log").open("w") as log:
-            started = subprocess.run(
-                server, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True, check=False
-            )
+            options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": "/"}
+            started = subprocess.run(server, env=environment, start_new_session=True, check=False, **options)
         if started.returncode == 0:
             connection.connect(str(path))
             return connection

@@ -44,6 +44,7 @@ class Rule:
         self.params = {"version": stage.stamp.version, "settings": of_jobs(stage, rules.settings), "command": command}
         if stage.reads_files:
             self.params["files"] = of_jobs(stage, rules.state)
+        self.runs_models = stage.runs_models
         self.constraints = stage.constraints(rules.grid)
         self.resources = resources.directives(stage)
         # All cores that a job may take on its node.
@@ -229,6 +230,10 @@ class Rules:
                 need = resources.need(Job.of(rule.stage.rule, job.wildcards_dict))
                 seconds[job_name(job.rule.name, job.wildcards_dict)] = need.seconds
         return seconds
+
+    def threads_of_models(self, jobs: Iterable[Any]) -> int:
+        """Return the threads of the first of the jobs of Snakemake that runs a model; 0 if none does."""
+        return next((job.threads for job in jobs if (rule := self.rule_of(job.rule)) and rule.runs_models), 0)
 
     def _tell_outdated(self) -> None:
         """Name outdated jobs in Snakemake's log, without tables and page, which any change of the grid changes."""

@@ -135,6 +135,7 @@ def _judged(queries: Path | None, qrels: Path | None, documents: dict[str, colle
 def _with_fewer_words(positives: list[Positive], recipe: TrainRecipe) -> list[Positive]:
     """Return the pairs of each pass, without a part of the words that a query shares with its document."""
     choose = random.Random(recipe.seed)
+    share = recipe.dropped_words or 0
     found = []
     for _ in range(recipe.epochs):
         for positive in positives:
@@ -142,7 +143,7 @@ def _with_fewer_words(positives: list[Positive], recipe: TrainRecipe) -> list[Po
             words = [
                 word
                 for word in positive.query.split()
-                if shared.isdisjoint(_WORD.findall(word.casefold())) or choose.random() >= recipe.dropped_words
+                if shared.isdisjoint(_WORD.findall(word.casefold())) or choose.random() >= share
             ]
             found.append(positive._replace(query=" ".join(words) or positive.query))
     return found
@@ -252,7 +253,8 @@ def _cut(transformer: Transformer, recipe: TrainRecipe, texts: set[str]) -> None
         tokenizer._tokenizer = Tokenizer.from_str(json.dumps(backend))
         weights = model.get_input_embeddings().weight.detach()[[number for _, number in kept]]
         embeddings = torch.nn.Embedding(len(kept), weights.shape[1], padding_idx=0, _weight=weights)
-        model.set_input_embeddings(embeddings.requires_grad_(False))  # so that words that training lacks keep their place
+        # Words that training lacks keep their place beside those that it has.
+        model.set_input_embeddings(embeddings.requires_grad_(False))
         model.config.vocab_size = len(kept)
 
 
