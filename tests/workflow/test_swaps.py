@@ -24,6 +24,7 @@ from small import collection
 from beirgrid import config
 from beirgrid.core import paths
 from beirgrid.core.errors import BeirgridError
+from beirgrid.encoders import query_generator
 from beirgrid.graph import artifacts, job
 from beirgrid.graph.dag import Job, jobs_behind, output, stages
 from beirgrid.graph.grid import Grid
@@ -343,12 +344,15 @@ def _pattern(made: Output) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Site:
-    """A site of this process alone. A test leaves it as it was."""
+def site(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path]) -> Iterator[Site]:
+    """A site of this process alone, whose generators write short queries. A test leaves it as it was."""
     folder = tmp_path_factory.mktemp("swaps")
     _write_sources(folder, tiny_models)
-    with contextlib.chdir(folder / "site"):
-        return Site(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_generator, "QUERY_LENGTH", 8)
+        with contextlib.chdir(folder / "site"):
+            made = Site(folder)
+        yield made
 
 
 # One exchange
