@@ -414,6 +414,7 @@ def test_one_damaged_grid_keeps_neither_the_scores_nor_the_report_of_another(gri
 # Beside a run ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_refresh_waits_for_another(grid):
     with files.locked(Path(paths.GRID_FOLDER.format(grid="test"), ".lock")):
         other = threading.Thread(target=refresh, args=[grid])

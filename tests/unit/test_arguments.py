@@ -40,6 +40,7 @@ def _fetching(root: Path, **entry: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_the_record_keeps_a_job_and_why_prints_it_to_be_run_again(root, tmp_path):
     """The record names no folder of this machine: the path starts at the checkout."""
     job = _fetching(root)

@@ -313,6 +313,7 @@ fetch_corpus(name="x", entry=source, output=Path(out))
 """
 
 
+@pytest.mark.slow
 def test_two_jobs_share_one_download(server, home, tmp_path):
     md5 = server.serve(zipped())
     server.go.clear()

@@ -366,6 +366,7 @@ def _slow(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, seconds: float
     monkeypatch.setattr(owner, name, slowed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "start", "work", "seconds"),
     [

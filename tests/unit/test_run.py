@@ -34,6 +34,7 @@ def written(folder: Path) -> dict:
     return yaml.safe_load(path.read_text())
 
 
+@pytest.mark.slow
 def test_systems_and_datasets_need_no_file(tmp_path):
     """A profile of the working directory is used only if it is named."""
     foreign = tmp_path / "profiles/default/config.yaml"
