@@ -281,6 +281,8 @@ def test_seeds_of_equal_numbers_are_compared_with_each_other(capsys):
     assert "cannot be compared: base and t on x: results/metrics/t.seed2" in capsys.readouterr().err
     assert _compare(":base", ":u") == 2
     assert "has no system 'u' (it has base, s, t)" in capsys.readouterr().err
+    assert _compare("bas", "t") == 2
+    assert "has no system 'bas'; did you mean 'base'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("tolerance", "status"), [("0", 1), ("0.01", 1), ("1", 0)])

@@ -12,6 +12,7 @@ from helpers import ROOT
 
 from beirgrid.encoders.base import LoadedModel
 from beirgrid.encoders.engine import Tokens
+from beirgrid.execution import forks
 from beirgrid.runs import runs
 from beirgrid.search import exact
 
@@ -111,6 +112,7 @@ def test_a_probe_that_lets_everything_through_fails(gpu, monkeypatch):
 
 @pytest.mark.slow
 def test_a_document_that_a_run_lacks_fails(gpu, monkeypatch):
+    monkeypatch.delenv(forks.FOLDER)  # jobs are forked from the run's own servers
     assert gpu.run_workflow()["passed"]
     right = runs.read
 

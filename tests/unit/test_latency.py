@@ -50,8 +50,10 @@ def grid(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--dataset", "e"], "the grid has no dataset 'e' (it has: d)"),
-        (["--dataset", "d", "--systems", "tas-b,own"], "the grid has no system 'tas-b' on 'd' (it has: old, own, "),
+        (["--dataset", "e"], "the grid has no dataset 'e' (it has d)"),
+        (["--dataset", "e", "--systems", "own"], "the grid has no dataset 'e' (it has d)"),
+        (["--dataset", "d", "--systems", "tas-b,own"], "the grid has no system 'tas-b' on 'd' (it has old, own, "),
+        (["--dataset", "d", "--systems", "owm"], "the grid has no system 'owm' on 'd'; did you mean 'own'?"),
         (["--dataset", "d"], "results/runs/old/d.json: it records a job of another version of beirgrid"),
         (["--dataset", "d", "--systems", "own"], "own is not measured: 'own' cannot be searched: it is a program, "),
         (["--dataset", "d", "--systems", "theirs"], "'theirs' cannot be searched: its stage fetch_run has no opener"),

@@ -70,14 +70,15 @@ def test_a_query_shows_grades_and_ranks_in_all_systems(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["show", "../runs/first", "notes"], "has no scores on 'notes'; there are scores with first, notes, second"),
-        (["show", "first", "note"], "'first' has no scores on 'note'; there are scores with first, notes, second"),
+        (["show", "../runs/first", "notes"], "has no scores on 'notes'; there are scores with first, second, notes"),
+        (["show", "first", "note"], "'first' has no scores on 'note'; did you mean 'notes'?"),
         (["show", "first", "notes", "q99"], "'notes' has no judged query 'q99'; did you mean 'q9'?"),
         (["show", "first", "notes", "--metric", "mrr@10"], "has no metric 'mrr@10' (it has nDCG@10, R@5)"),
         (["show", "first", "notes", "--against", "other"], "'other' has no scores on 'notes'; there are scores with"),
         (["show", "first", "notes", "q1", "--against", "second"], "--against lists queries: leave out the query"),
         (["search", "first", "notes", "x"], "records a job of another version of beirgrid"),
-        (["search", "frist", "notes", "x"], "'frist' has no runs on 'notes'; there are runs with first, notes, second"),
+        (["search", "frist", "notes", "x"], "'frist' has no runs on 'notes'; did you mean 'first'?"),
+        (["search", "other", "notes", "x"], "'other' has no runs on 'notes'; there are runs with first, second, notes"),
     ],
 )
 def test_what_cannot_be_shown_is_said(folder, capsys, words, message):

@@ -143,4 +143,4 @@ def test_a_gate_that_fails_ends_the_run(gated):
     assert not (gated.parent / "results/corpora/small").exists()
     done = beirgrid("report", "--grid", "gated", cwd=gated.parent)
     assert done.returncode == 1
-    assert "has no grid 'gated' (it has gated-gate)" in done.stderr
+    assert "has no grid 'gated'; did you mean 'gated-gate'?" in done.stderr

@@ -101,3 +101,9 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str:
     by_case = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_case, n=1, cutoff=least)
     return f"; did you mean {by_case[matches[0]]!r}?" if matches else ""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the closest known name, as ``nearest``, or all of them if none is close."""
+    names = [*known]
+    return nearest(name, names) or f" (it has {', '.join(names) or 'none'})"

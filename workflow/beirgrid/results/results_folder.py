@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from ..core import files, paths
-from ..core.errors import DataError, warn
+from ..core.errors import DataError, suggestion, warn
 
 # The option that ``locate`` and the functions below resolve, with its help.
 PLACE = "working folder of grids, its results folder, or the folder or name of one grid"
@@ -112,7 +112,7 @@ def locate(place: str | Path, grid: str = "") -> Place:
     if grid:
         summaries = _grids(path)
         if grid not in summaries:
-            raise DataError(f"{path} has no grid {grid!r} (it has {', '.join(summaries) or 'none'})")
+            raise DataError(f"{path} has no grid {grid!r}{suggestion(grid, summaries)}")
         path = summaries[grid]
     summary = path if path.name == SUMMARY else path / SUMMARY
     if summary.is_file():

@@ -19,7 +19,7 @@ from ..analysis import reproduction as breuer
 from ..analysis.dataset_scores import EvaluatedDataset, by_units, read_dataset
 from ..config.values import NotNegative
 from ..core import files, lineage, paths, provenance
-from ..core.errors import BeirgridError, DataError, quantity, say, show, wrapped
+from ..core.errors import BeirgridError, DataError, nearest, quantity, say, show, suggestion, wrapped
 from ..measures import lower_is_better, metric_key, written
 from ..options import NameLists
 from ..results import comparisons, results_folder, scores, summary
@@ -138,10 +138,10 @@ def _side(text: str, directory: Path) -> tuple[Results, str]:
         here = None
         with contextlib.suppress(DataError):
             here = results_folder.find(directory / place)
-        if not here or not (colon or here.runs(system)):
+        if not here or not (colon or here.runs(system) or nearest(system, here.systems)):
             raise
     if system and not here.runs(system):
-        raise DataError(f"{text}: {here.folder} has no system {system!r} (it has {', '.join(here.systems)})")
+        raise DataError(f"{text}: {here.folder} has no system {system!r}{suggestion(system, here.systems)}")
     return here, system
 
 

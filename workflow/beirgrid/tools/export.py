@@ -20,7 +20,7 @@ from ..config.mteb_collections import ISO_639_1
 from ..config.registry import tasks
 from ..core import files, lineage, provenance
 from ..core.checkout import full_version
-from ..core.errors import BeirgridError, DataError, nearest, quantity, show, warn
+from ..core.errors import BeirgridError, DataError, quantity, show, suggestion, warn
 from ..measures import MAIN, USUAL, lower_is_better, metric_key, parse_metric, written
 from ..results import comparisons, results_folder, scores, summary, table_files
 from ..results.answers import REPLACED, Answers
@@ -281,7 +281,7 @@ def export_table(
     of_grid = summary.read(place)
     metric = metric_key(metric) if metric else of_grid.metrics[0]
     if metric not in of_grid.metrics:
-        raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{nearest(metric, of_grid.metrics)}")
+        raise BeirgridError(f"the grid {of_grid.name} has no metric {metric!r}{suggestion(metric, of_grid.metrics)}")
     answers = table_files.read(of_grid, place.parent / "tables")
     lost = answers.scores[(answers.scores["status"] == REPLACED) & (answers.scores["metric"] == metric)]
     for system, dataset, detail in lost[["system", "dataset", "detail"]].itertuples(index=False):
@@ -376,9 +376,9 @@ def ranx_runs(grid: str | Path, dataset: str, systems: Sequence[str] = ()) -> tu
     cells = results_folder.find(grid).cells
     of_dataset = {system: cell for (system, name), cell in cells.items() if name == dataset}
     if not of_dataset:
-        raise DataError(f"{grid} has no dataset {dataset!r}{nearest(dataset, {name for _, name in cells})}")
+        raise DataError(f"{grid} has no dataset {dataset!r}{suggestion(dataset, {name for _, name in cells})}")
     if unknown := [system for system in systems if system not in of_dataset]:
-        raise DataError(f"{grid} has no system {unknown[0]!r} on {dataset}{nearest(unknown[0], of_dataset)}")
+        raise DataError(f"{grid} has no system {unknown[0]!r} on {dataset}{suggestion(unknown[0], of_dataset)}")
     chosen = [of_dataset[system] for system in systems or of_dataset]
     grades = qrels.read(provenance.artifact(chosen[0].qrels))
     found = []

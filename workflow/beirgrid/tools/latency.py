@@ -15,7 +15,7 @@ from ..collections import collection
 from ..config.values import Size, SizeOrZero
 from ..core import files, paths
 from ..core.compute import cpu_name
-from ..core.errors import BeirgridError, show, table_lines
+from ..core.errors import BeirgridError, show, suggestion, table_lines
 from ..execution.open_systems import hold_back_output, open_system
 from ..options import NameLists
 from ..results import results_folder, summary
@@ -68,10 +68,10 @@ def latency(
     os.chdir(results_folder.working_folder(place)[0])
     of_grid = summary.read(place)
     cells = {cell.system: cell for cell in (*of_grid.cells, *of_grid.unjudged) if cell.dataset == dataset}
-    if unknown := [name for name in systems if name not in cells]:
-        raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r} (it has: {', '.join(cells)})")
     if not cells:
-        raise BeirgridError(f"the grid has no dataset {dataset!r} (it has: {', '.join(of_grid.datasets)})")
+        raise BeirgridError(f"the grid has no dataset {dataset!r}{suggestion(dataset, of_grid.datasets)}")
+    if unknown := [name for name in systems if name not in cells]:
+        raise BeirgridError(f"the grid has no system {unknown[0]!r} on {dataset!r}{suggestion(unknown[0], cells)}")
     measured: list[pd.DataFrame] = []
     left_out: list[str] = []
     for name in systems or cells:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -49,7 +49,7 @@ def search(
 
     if not Path(paths.RUN.format(system=system, dataset=dataset)).is_file():
         places = sorted(Path().glob(paths.RUN.format(system="*", dataset="*")))
-        there = ((place.parent.name, place.name.removesuffix(".run.gz")) for place in places)
+        there = [(place.parent.name, place.name.removesuffix(".run.gz")) for place in places]
         raise _lack("runs", system, dataset, there)
     text = " ".join(query)
     with hold_back_output():
@@ -137,10 +137,14 @@ def _scored(results: Results, system: str, dataset: str) -> tuple[Result, pd.Dat
     return cell, scores.read_cell(cell)[1]
 
 
-def _lack(what: str, system: str, dataset: str, there: Iterable[tuple[str, str]]) -> BeirgridError:
-    """Return the error that there is nothing of a system and a dataset, with the names of those that there are."""
-    names = ", ".join(dict.fromkeys(name for pair in there for name in pair)) or "no system"
-    return BeirgridError(f"{system!r} has no {what} on {dataset!r}; there are {what} with {names}")
+def _lack(what: str, system: str, dataset: str, there: Collection[tuple[str, str]]) -> BeirgridError:
+    """Return the error that there is nothing of a system and a dataset, with the nearest name or all that there are."""
+    systems = dict.fromkeys(name for name, _ in there)
+    datasets = dict.fromkeys(name for _, name in there)
+    near = "" if system in systems else nearest(system, systems)
+    near = near or ("" if dataset in datasets else nearest(dataset, datasets))
+    known = ", ".join(systems | datasets) or "no system"
+    return BeirgridError(f"{system!r} has no {what} on {dataset!r}{near or f'; there are {what} with {known}'}")
 
 
 def _metric(cell: Result, values: pd.DataFrame, metric: str) -> str:
