@@ -80,7 +80,8 @@ def main(folder: str, owner: int) -> None:
     elif NO_MODEL & words:
         kind = "light"
     known = json.loads(Path(folder, "environment.json").read_text())
-    if kind == "snakemake" and environment() != known["models"]:
+    runs = sys.argv[1:4] in (["-m", "beirgrid", "run"], ["-m", "beirgrid", "demo"])  # Snakemake, with the real Python
+    if runs or (kind == "snakemake" and environment() != known["models"]):
         os.environ.pop(forks.FOLDER, None)  # what cannot be forked from here is forked from the run's own servers
     starts = any(Path(entry, "sitecustomize.py").exists() for entry in _added())  # which the interpreter's start runs
     forked = sys.argv[1:2] == ["-c"] or (sys.argv[1:2] == ["-m"] and sys.argv[2].partition(".")[0] in FORKED)
