@@ -50,7 +50,9 @@ class CrossEncoderTraining(Training):
     negative_depth: Size = Field(50, description="Depth of the ranking that negatives are drawn from.")
     epochs: Size = Field(1, description="Passes over the pairs.")
     layers: Size | None = Field(None, description="First layers of a BERT that are kept. Without it, all.")
-    compact: bool = Field(False, description="Keep a BERT's word pieces of the training texts alone, in float16.")
+    compact: bool = Field(
+        False, description="Keep a BERT's frequent word pieces and those of the training texts, in float16."
+    )
     dropped_words: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
         description="Share of the words of a query that its document has too and that are left out. Then each pass has "
