@@ -37,7 +37,7 @@ picture: demo ## take docs/report.png from the demo's report (needs Chromium; CH
 	  --virtual-time-budget=10000 \
 	  --screenshot="$$PWD/docs/report.png" "file://$$PWD/results/grids/demo/report/index.html"
 
-demo-small: .venv/ready ## train the small cross-encoder that the demo ships, and keep it (half an hour on two cores)
+demo-small: .venv/ready ## train the small cross-encoder that the demo ships, and keep it (a quarter of an hour on two cores)
 	@$(RUN) beirgrid run config/grids/demo-small.yaml
 	rm -rf workflow/resources/demo-small
 	mkdir workflow/resources/demo-small
