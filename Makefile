@@ -9,8 +9,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # of tests/conftest.py.
 WORKERS := --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-dev demo demo-small picture plan test test-slow test-all test-full test-page test-environments test-slurm \
-  test-slurm-full \
+.PHONY: help setup setup-dev demo demo-small picture plan test test-slow test-all test-full test-page \
+  test-environments test-slurm test-slurm-full \
   lint docs schema bench bench-parts bench-scale gpu gpu-wheels reproduce lock
 
 help: ## list the targets

@@ -119,7 +119,7 @@ start_slurmd() {
   slurmd -N "$1"
 }
 
-# Make the folder, which belongs to the process named in it. While that lives, no other may start or stop the cluster; what a
+# Make the folder, and name the process that it belongs to. While that lives, no other starts a cluster there. What a
 # killed one left is stopped first.
 claim() {
   local lock

@@ -243,8 +243,8 @@ def test_a_job_is_forked_from_the_server_that_its_run_started_ahead(tmp_path, mo
     forks.start_ahead("light", 3, MODULES)
     started = [path.name for path in folder.iterdir()]
     job = shell("env", iterable=True, threads=3)
-    variables = dict(line.split("=", 1) for line in job if "_NUM_THREADS=" in line)
-    monkeypatch.setattr(os, "environ", {**os.environ, **variables})
+    for name, value in (line.split("=", 1) for line in job if "_NUM_THREADS=" in line):
+        monkeypatch.setenv(name, value)
     assert run_stage("--help", folder=folder, cwd=tmp_path).returncode == 0
     assert [path.name for path in folder.iterdir()] == started
 

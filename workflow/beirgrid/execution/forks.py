@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,12 @@ def offer() -> None:
 def run() -> None:
     """Run this process's command in a fork and exit with its status; return if no server is available."""
     with contextlib.suppress(OSError):  # also of a folder whose name is too long for a socket: 107 bytes with its own
-        if connection := _connect(dict(os.environ)):
+        if connection := _connect(os.environ):
             act_as_proxy(connection, sys.argv[1:])
 
 
 def start_ahead(kind: str, threads: int, modules: Path) -> None:
-    """Start the server of a kind of jobs, where forks are offered: it imports its libraries beside the first jobs.
+    """Start the server of a kind of jobs, if forks are offered: it imports its libraries beside the first jobs.
 
     Args:
         threads: of such a job, as Snakemake sets them in its environment.
@@ -80,7 +80,7 @@ def start_ahead(kind: str, threads: int, modules: Path) -> None:
                 connection.close()
 
 
-def _connect(environment: dict[str, str]) -> socket.socket | None:
+def _connect(environment: Mapping[str, str]) -> socket.socket | None:
     """Return a connection to the server of jobs with an environment."""
     folder = Path(environment[FOLDER])
     kind = environment.get(KIND, "light")
@@ -89,7 +89,7 @@ def _connect(environment: dict[str, str]) -> socket.socket | None:
     return connect(path, [sys.executable, "-m", __name__, kind, str(path), owner], environment)
 
 
-def connect(path: Path, server: list[str], environment: dict[str, str] | None = None) -> socket.socket | None:
+def connect(path: Path, server: list[str], environment: Mapping[str, str] | None = None) -> socket.socket | None:
     """Return a connection to the socket of a server, which a command starts if there is none.
 
     None if the server ended at once: its messages are in ``path``.log.

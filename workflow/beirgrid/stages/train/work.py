@@ -239,12 +239,12 @@ def _cut(transformer: Transformer, recipe: TrainRecipe, texts: set[str]) -> None
     if recipe.compact:
         read = {number for text in texts for number in tokenizer(text)["input_ids"]}
         pieces = sorted(tokenizer.vocab.items(), key=itemgetter(1))
-        # Special tokens come first and keep their numbers.
+        last_special = max(tokenizer.all_special_ids)  # special tokens come first and keep their numbers
         kept = [
             (piece, number)
             for piece, number in pieces
             if number in read
-            or number <= max(tokenizer.all_special_ids)
+            or number <= last_special
             or number in FREQUENT
             or (piece.isascii() and len(piece.removeprefix("##")) == 1)
         ]
